@@ -1,0 +1,1 @@
+"""edgectl, one file per verb."""

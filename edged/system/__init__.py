@@ -1,0 +1,1 @@
+"""What the kernel and the files tell: cores, GGUF headers."""

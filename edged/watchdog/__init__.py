@@ -1,0 +1,1 @@
+"""Keeps the worker alive."""

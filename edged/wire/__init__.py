@@ -1,0 +1,1 @@
+"""The client wire: bytes to messages (codec), sockets, and who is calling (auth)."""

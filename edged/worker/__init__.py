@@ -1,0 +1,1 @@
+"""The disposable process that holds the model."""
