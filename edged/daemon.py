@@ -29,6 +29,7 @@ from edged.config import Config
 from edged.errors import Code, ConfigError, WireError
 from edged.observe import status
 from edged.observe.log import Log
+from edged.subscriptions import Subscriptions
 from edged.watchdog.supervisor import GaveUp, Happening, Lost, Supervisor
 from edged.wire import codec
 from edged.wire.endpoints import Endpoints
@@ -57,6 +58,7 @@ class Daemon:
         for end in (self._waker, self._wakes):
             end.setblocking(False)
         self._endpoints = Endpoints(config)
+        self._subscriptions = Subscriptions(self._endpoints, self._broker.topics, self._do, log, self._counters)
         self._supervisor = Supervisor(config, worker_module, self._wake)
 
     # ---- the loop --------------------------------------------------------------------------------------------
@@ -85,7 +87,7 @@ class Daemon:
         if self._endpoints.zap in ready:
             self._endpoints.authenticate(now)
         if self._endpoints.stream in ready:
-            self._read_stream(now)
+            self._subscriptions.read(now)
         if self._endpoints.control in ready:
             self._read("control", now)
         if self._endpoints.request in ready:
@@ -214,29 +216,6 @@ class Daemon:
         self.log.error("bug", kind=type(error).__name__, where=where, identity=caller.identity)
         self._counters["bugs"] += 1
         self._send(caller.to, self._codec.error(None, WireError(Code.INTERNAL, "a bug in the service; it was logged")))
-
-    def _read_stream(self, now: float) -> None:
-        for _ in range(MESSAGES_PER_TURN):
-            frame = self._endpoints.receive_subscription()
-            if frame is None:
-                return
-            data, connection, identity = frame.data, frame.connection, frame.identity
-            if data[:1] not in (b"\0", b"\1"):
-                self._counters["tainted"] += 1
-                self.log.warning("stream_tainted", peer=frame.address, identity=identity)
-                self._endpoints.rebind_stream(frame.address, now)
-                self._broker.topics.rebound(now)
-                return
-            if data[:1] == b"\0":
-                self._broker.topics.unsubscribe(data[1:], connection, now)
-                self._endpoints.remove(data[1:], named=connection is not None)
-                continue
-            approved, out = self._broker.topics.subscribe(data[1:], identity, connection, now)
-            if approved:
-                self._endpoints.approve(data[1:])
-            else:
-                self._counters["subscriptions_refused"] += 1
-            self._do(out, now)
 
     # ---- the worker ------------------------------------------------------------------------------------------
 

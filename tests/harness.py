@@ -61,6 +61,17 @@ class Daemon:
         self.write_config()
         self.process: subprocess.Popen[bytes] | None = None
         self.context = zmq.Context()
+        self._sockets: list[zmq.Socket[Any]] = []
+
+    def socket(self, kind: int, endpoint: str | None = None, **options: int) -> zmq.Socket[Any]:
+        """A raw socket, closed with the daemon; connected to `request` unless told otherwise."""
+        sock = self.context.socket(kind)
+        sock.linger = 0
+        for name, value in options.items():
+            setattr(sock, name, value)
+        sock.connect(endpoint or self.request_endpoint)
+        self._sockets.append(sock)
+        return sock
 
     def write_config(self) -> None:
         self.config.write_text(yaml.safe_dump(self.settings))

@@ -18,6 +18,7 @@ from edged.broker.instructions import Address, SocketName
 from edged.config import Config
 from edged.errors import ConfigError
 from edged.messages import Priority
+from edged.places import fallback_runtime_dir
 from edged.wire import sockets
 from edged.wire.auth import CONNECTION, Auth
 from edged.wire.listeners import Listener, ListenError, listen
@@ -221,11 +222,11 @@ def _group(config: Config) -> int | None:
 
 
 def prepare_directory(path: str, *, private: bool) -> None:
-    """Makes it (0700 when `private` or below /tmp, else 0750); refuses one of ours-to-be that is not ours.
+    """Makes it: 0700 when `private`, or for the default in /tmp, which is refused when it is not ours; else 0750.
 
     An existing directory keeps its mode. Raises ListenError.
     """
-    shared = path.startswith("/tmp/")  # noqa: S108 - exactly the case that is checked
+    shared = path == fallback_runtime_dir()
     try:
         os.makedirs(path, mode=0o700 if private or shared else 0o750, exist_ok=True)
         found = os.lstat(path)
