@@ -123,6 +123,7 @@ class Worker:
 
     def loop(self) -> None:
         while True:
+            self.fill()
             now = time.monotonic()
             due = [run.next_at for run in self.running]
             timeout = max(0.0, min(due) - now) if due else None

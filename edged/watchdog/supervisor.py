@@ -144,9 +144,10 @@ class Supervisor:
             self._failure = f"nonsense on the link: {error}"
             self.worker.kill()
             return []
+        said = self._said(messages, now)
         if self.worker.eof:
-            self.worker.kill()
-        return self._said(messages, now)
+            self._next = now + STOP_S  # it is on its way out, and its pidfd will say so; if not, `tick` kills it
+        return said
 
     def _said(self, messages: list[Up], now: float) -> list[Happening]:
         for message in messages:
@@ -192,6 +193,9 @@ class Supervisor:
         if now < self._next:
             return
         match self.step:
+            case Step.LOADING | Step.UP if self.worker is not None and self.worker.eof:
+                self.worker.kill()
+                self._next = float("inf")
             case Step.UP:
                 self.budget.healthy()
                 self._next = float("inf")
