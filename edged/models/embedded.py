@@ -73,7 +73,9 @@ def _fetch(source: Source, target: Path, download: Download, say: Say) -> None:
     free = shutil.disk_usage(target.parent).free
     if free < 2 * source.size + (16 << 20):
         need = (2 * source.size >> 20) + 16
-        raise FetchError(f"{target.parent}: {free >> 20} MiB free, {need} MiB needed while fetching: make room, run again")
+        raise FetchError(
+            f"{target.parent}: {free >> 20} MiB free, {need} MiB needed while fetching: make room, run again"
+        )
     with tempfile.TemporaryDirectory(prefix=".fetch-", dir=target.parent) as scratch:
         archive = download(Path(scratch), say)
         part = Path(scratch) / "part"
