@@ -23,13 +23,17 @@ run: setup model  ## show it: start the daemon, ask it something from another pr
 serve: setup model  ## run the daemon in the foreground with $(CONFIG); Ctrl-C stops it
 	@exec .venv/bin/edged --config $(CONFIG)
 
+# pure, real sockets with a scripted worker, real weights
+FLOORS = $(wildcard tests/unit tests/wire tests/engine)
+
 test: setup model lint  ## lint, then all tests; the last line is pytest's summary
-	@$(PY) -m pytest $(PYTEST_ARGS)
+	@$(PY) -m pytest $(FLOORS) $(PYTEST_ARGS)
 
 lint: setup  ## ruff, mypy, yamllint, codespell
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
+	@.venv/bin/mypy scripts
 	@.venv/bin/yamllint --strict .
 	@.venv/bin/codespell
 
@@ -37,7 +41,7 @@ bench: setup model  ## every script of bench/, in order of name
 	@bash scripts/bench.sh
 
 chaos: setup model  ## the long tests with faults (tests/chaos)
-	@if [ -d tests/chaos ]; then $(PY) -m pytest tests/chaos -m "chaos or not chaos" $(PYTEST_ARGS); \
+	@if [ -d tests/chaos ]; then $(PY) -m pytest tests/chaos $(PYTEST_ARGS); \
 	 else echo "chaos: tests/chaos has nothing yet"; fi
 
 clean:  ## remove .venv, caches and build leftovers (not the models)

@@ -144,9 +144,9 @@ class Connection:
 
         A reader that keeps the text it has (see `Text`) is whole at the end whatever happened between. A ticket may
         come again: with another `topic` it is a new run (the daemon was restarted) and the text begins anew.
-        An `end` may carry `error` instead of a result. Raises ReplyError when the request is refused and NoAnswer when the daemon says
-        nothing at all for `answer_s` (default: `deadline_s`). Closing the iterator leaves the request to the daemon's
-        orphan rule; `call("cancel", …)` ends it at once.
+        An `end` may carry `error` instead of a result. Raises ReplyError when the request is refused and NoAnswer when
+        the daemon says nothing at all for `answer_s` (default: `deadline_s`). Closing the iterator leaves the request
+        to the daemon's orphan rule; `call("cancel", …)` ends it at once.
         """
         fields = {**_complete(fields, deadline_s), "stream": "reply"}
         until = time.monotonic() + deadline_s + GRACE_S
