@@ -49,9 +49,7 @@ def main() -> int:
             endpoint = settings.request_endpoints[0]
             _wait_ready(daemon, endpoint)
             _say(f"asking from another process: {PROMPT}")
-            _show(
-                [*_edgectl(file), "ask", "--temperature", "0", "--max-tokens", "64", "--deadline", str(ASK_S), PROMPT]
-            )
+            _show([*_edgectl(file), "ask", "--temperature", "0", "--max-tokens", "64", *WITHIN, PROMPT])
             _say("status")
             _show([*_edgectl(file), "status"])
             _say("stopping the daemon")
