@@ -33,6 +33,15 @@ class _LazyGroup(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            done = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader went away: `edgectl … | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)  # so that the flush at exit has somewhere to go
+            sys.exit(128 + signal.SIGPIPE)
+        return done
+
 
 @click.group(
     cls=_LazyGroup,
@@ -68,9 +77,6 @@ def main() -> None:
         status = error.exit_code
     except click.Abort:
         status = EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader went away: `edgectl … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)  # so that the flush at exit has somewhere to go
-        status = 128 + signal.SIGPIPE
     sys.exit(status if isinstance(status, int) else 0)
 
 
