@@ -9,8 +9,8 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from pathlib import Path
 
 import pytest
 import zmq
@@ -332,21 +332,26 @@ def test_somebody_silent(endpoint, serve):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to be somebody else")
-def test_no_permission(endpoint, serve, tmp_path):
-    serve(streaming)
-    os.chmod(tmp_path / "request.sock", 0o600)
-    reach = Path(tmp_path)
-    while reach != Path("/tmp"):  # the way to the socket, so that only the socket refuses
-        reach.chmod(0o755)
-        reach = reach.parent
+def test_no_permission():
+    with tempfile.TemporaryDirectory() as directory:  # pytest's own directories are closed to others
+        os.chmod(directory, 0o755)
+        endpoint = f"ipc://{directory}/request.sock"
+        daemon = Daemon(endpoint, streaming)
+        os.chmod(f"{directory}/request.sock", 0o600)
+        daemon.start()
+        why = as_nobody(endpoint)
+        daemon.stop()
+    assert "no permission" in why
+
+
+def as_nobody(endpoint):
     code = (  # imports first: root's Python may lie where others cannot read
         "import os, sys; from edged.cli import output\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "print(output._unreachable(sys.argv[1]))"
     )
     command = [sys.executable, "-c", code, endpoint]
-    why = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
-    assert "no permission" in why.stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
 def test_configuration_error(tmp_path):
