@@ -29,20 +29,52 @@ def command(session: Session, /, *, as_json: bool) -> None:
 
 
 def glance(status: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The lines of the table. What this version does not know is left out, what is missing too."""
-    ready = "" if status.get("ready") else " (not ready)" if status.get("state") != "loading" else ""
-    loading = status.get("loading", status.get("progress"))
-    share = f" {loading:.0%}" if status.get("state") == "loading" and isinstance(loading, float) else ""
-    yield "state", f"{status.get('state', '?')}{share}{ready}, edged {status.get('version', '?')}{_up(status)}"
+    """The lines of the table. What is missing is left out; what has another shape is shown as it is."""
+    state = str(status.get("state", "?"))
+    yield "state", f"{state}{_how_far(status)}, edged {status.get('version', '?')}{_up(status)}"
     yield "model", _model(status.get("model"))
     yield "profile", _words(status.get("profile"))
-    yield "queue", _words(status.get("queue"))
-    yield "slots", _words(status.get("slots"))
+    yield "queue", _queue(status.get("queue"))
+    yield "slots", _slots(status.get("slots"))
     yield "threads", _threads(status.get("threads"))
+    yield "speed", _speed(status.get("speed"))
     yield "watchdog", _watchdog(status.get("watchdog"))
-    yield "counters", _words(status.get("counters"))
     for warning in status.get("warnings") or []:
         yield "warning", str(warning)
+
+
+def _how_far(status: dict[str, Any]) -> str:
+    """`loading 43%`, `draining (not ready)`."""
+    model = status.get("model")
+    loaded = model.get("loaded") if isinstance(model, dict) else None
+    if status.get("state") == "loading":
+        return f" {loaded:.0%}" if isinstance(loaded, int | float) else ""
+    return "" if status.get("ready") else " (not ready)"
+
+
+def _queue(queue: object) -> str:
+    if not (isinstance(queue, dict) and "length" in queue):
+        return _words(queue)
+    by_priority = queue.get("by_priority")
+    priorities = by_priority if isinstance(by_priority, dict) else {}
+    waiting = _words({name: n for name, n in priorities.items() if n and name != "normal"})
+    return f"{queue['length']} waiting of {queue.get('limit', '?')}" + (f" ({waiting})" if waiting else "")
+
+
+def _slots(slots: object) -> str:
+    if not (isinstance(slots, dict) and {"busy", "total"} <= slots.keys()):
+        return _words(slots)
+    words = [f"{slots['busy']} busy of {slots['total']}"]
+    if slots.get("set_aside"):
+        words.append(f"{slots['set_aside']} set aside")
+    if slots.get("cells_total"):
+        words.append(f"{slots.get('cells_used', 0)} of {slots['cells_total']} KV cells in use")
+    return ", ".join(words)
+
+
+def _speed(speed: object) -> str:
+    rate = speed.get("tokens_per_second") if isinstance(speed, dict) else None
+    return f"{rate:.1f} tokens/s" if isinstance(rate, int | float) and rate > 0 else ""
 
 
 def _up(status: dict[str, Any]) -> str:
@@ -85,11 +117,13 @@ def _threads(threads: object) -> str:
 def _watchdog(watchdog: object) -> str:
     if not isinstance(watchdog, dict):
         return _words(watchdog)
+    words = [f"level {watchdog['level']}"] if watchdog.get("level") else []
+    if watchdog.get("worker_deaths"):
+        words.append(f"worker died {watchdog['worker_deaths']} times")
     last = watchdog.get("last_exit")
-    rest = {k: v for k, v in watchdog.items() if k != "last_exit"}
     if isinstance(last, dict):
-        rest["last_exit"] = last.get("cause", "?")
-    return _words(rest)
+        words.append(f"last exit {last.get('cause', '?')}")
+    return ", ".join(words)
 
 
 def _words(value: object) -> str:

@@ -29,13 +29,14 @@ STATUS = {
     "uptime_s": 3725.2,
     "model": {"name": "tiny", "sha256": "ab" * 32, "size_bytes": 98_362_432},
     "profile": "default",
-    "queue": {"queued": 2, "limit": 128},
-    "slots": {"busy": 1, "total": 4},
+    "queue": {"length": 2, "limit": 128, "by_priority": {"high": 1, "normal": 1, "low": 0}, "accepted": 3},
+    "slots": {"total": 4, "busy": 1, "set_aside": 0, "cells_used": 70, "cells_total": 4096},
+    "speed": {"tokens_per_second": 96.12, "service_s": 1.0},
     "threads": [
         {"tid": 7, "core": 0, "cores": [0], "role": "decode+prefill"},
         {"tid": 8, "core": 1, "cores": [0, 1], "role": "decode+prefill"},
     ],
-    "watchdog": {"last_exit": {"cause": "SIGABRT", "time": 1.5}},
+    "watchdog": {"level": "normal", "worker_deaths": 2, "last_exit": {"cause": "SIGABRT", "time": 1.5}},
     "warnings": ["no pin\x1b[2J for thread 8"],
 }
 
@@ -221,13 +222,21 @@ def test_status_at_a_glance(endpoint, serve):
         "state     ready, edged 0.1.0, up 1 h 2 min",
         f"model     tiny, 98 MB, sha256 {'ab' * 6}…",
         "profile   default",
-        "queue     queued 2, limit 128",
-        "slots     busy 1, total 4",
+        "queue     2 waiting of 128 (high 1)",
+        "slots     1 busy of 4, 70 of 4096 KV cells in use",
         "threads   2 decode+prefill on core 0, 1 (runs on 0,1)",
-        "watchdog  last exit SIGABRT",
+        "speed     96.1 tokens/s",
+        "watchdog  level normal, worker died 2 times, last exit SIGABRT",
         "warning   no pin[2J for thread 8",
     ]
     assert json.loads(edgectl(endpoint, "status", "--json").stdout)["threads"][1]["cores"] == [0, 1]
+
+
+def test_status_while_loading(endpoint, serve):
+    serve(
+        lambda request, number: [{**STATUS, "state": "loading", "ready": False, "model": {"name": "x", "loaded": 0.43}}]
+    )
+    assert edgectl(endpoint, "status").stdout.startswith("state     loading 43%, edged 0.1.0")
 
 
 def test_status_of_a_strange_daemon(endpoint, serve):
