@@ -65,6 +65,17 @@ class WireError(Exception):
     def retryable(self) -> bool:
         return self.code in RETRYABLE
 
+    def fields(self) -> dict[str, str | bool | int]:
+        """The `error` object of protocol 2."""
+        fields: dict[str, str | bool | int] = {
+            "code": str(self.code),
+            "message": self.message,
+            "retryable": self.retryable,
+        }
+        if self.retry_after_ms is not None:
+            fields["retry_after_ms"] = self.retry_after_ms
+        return fields
+
 
 class ConfigError(Exception):
     """The configuration is wrong: one line naming file, key path, expected, found."""

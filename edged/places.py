@@ -6,11 +6,16 @@ import os
 from pathlib import Path
 
 
+def fallback_runtime_dir() -> str:
+    """Where everybody may make directories: it has to be checked that this one is ours."""
+    return f"/tmp/edged-{os.getuid()}"  # noqa: S108 - it is checked
+
+
 def default_runtime_dir() -> str:
     """`$RUNTIME_DIRECTORY`, else `$XDG_RUNTIME_DIR/edged`, else `/tmp/edged-UID` (protocol 1)."""
     systemd = os.environ.get("RUNTIME_DIRECTORY")
     xdg = os.environ.get("XDG_RUNTIME_DIR")
-    return systemd.split(":")[0] if systemd else f"{xdg}/edged" if xdg else f"/tmp/edged-{os.getuid()}"  # noqa: S108 - checked to be ours
+    return systemd.split(":")[0] if systemd else f"{xdg}/edged" if xdg else fallback_runtime_dir()
 
 
 def default_state_dir() -> str:

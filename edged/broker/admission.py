@@ -1,0 +1,138 @@
+"""The waiting queue: bounded, by priority, fair between callers (protocol 3, `priority`). Pure.
+
+Order of admission: priority; within one, first those that are owed a place at the head (taken back from a dead
+worker, or replacing a running request); then round robin over identities; FIFO within one identity.
+
+Limits: `limits.queue` over all and `limits.queue_per_identity` for one caller count what waits here. What returns to
+the head was admitted before and is never refused.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+
+from edged.broker.table import Request
+from edged.config import Limits
+from edged.errors import Code, WireError
+from edged.messages import PRIORITIES, Priority
+
+
+class _Lane:
+    """One priority. `turns`: identity → its requests, in the order in which identities are served next."""
+
+    def __init__(self) -> None:
+        self.head: deque[Request] = deque()
+        self.turns: OrderedDict[str, deque[Request]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self.head) + sum(len(line) for line in self.turns.values())
+
+    def pop(self) -> Request:
+        if self.head:
+            return self.head.popleft()
+        identity, line = next(iter(self.turns.items()))
+        request = line.popleft()
+        if line:
+            self.turns.move_to_end(identity)
+        else:
+            del self.turns[identity]
+        return request
+
+    def remove(self, request: Request) -> None:
+        if request in self.head:
+            self.head.remove(request)
+            return
+        line = self.turns[request.identity]
+        line.remove(request)
+        if not line:
+            del self.turns[request.identity]
+
+    def ahead_of(self, request: Request) -> int:
+        """How many of this lane would be admitted before `request`."""
+        if request in self.head:
+            return self.head.index(request)
+        round_of = self.turns[request.identity].index(request)
+        count = len(self.head) + round_of
+        before = True
+        for identity, line in self.turns.items():
+            if identity == request.identity:
+                before = False
+            else:
+                count += min(len(line), round_of + before)
+        return count
+
+
+class Queue:
+    """All waiting requests."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[Priority, _Lane] = {priority: _Lane() for priority in PRIORITIES}
+        self._share: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return sum(self._share.values())
+
+    def lengths(self) -> dict[str, int]:
+        return {priority: len(lane) for priority, lane in self._lanes.items()}
+
+    def share(self, identity: str) -> int:
+        return self._share.get(identity, 0)
+
+    def refusal(self, identity: str, limits: Limits, retry_after_ms: int) -> WireError | None:
+        """`busy` when the queue, or this caller's share of it, is full; else None."""
+        if len(self) >= limits.queue:
+            message = f"the queue is full ({len(self)} of limits.queue {limits.queue} waiting)"
+        elif self.share(identity) >= limits.queue_per_identity:
+            message = f"your share of the queue is full (limits.queue_per_identity is {limits.queue_per_identity})"
+        else:
+            return None
+        return WireError(Code.BUSY, message, retry_after_ms)
+
+    def push(self, request: Request) -> None:
+        lane = self._lanes[request.body.priority]
+        lane.turns.setdefault(request.identity, deque()).append(request)
+        self._count(request.identity, 1)
+
+    def push_head(self, request: Request) -> None:
+        """Before all others of its priority."""
+        self._lanes[request.body.priority].head.appendleft(request)
+        self._count(request.identity, 1)
+
+    def replace(self, old: Request, new: Request) -> None:
+        """`new` takes the very place of `old` (same identity); with another priority it goes to the end of that."""
+        if old.body.priority != new.body.priority:
+            self.remove(old)
+            self.push(new)
+            return
+        lane = self._lanes[old.body.priority]
+        line = lane.head if old in lane.head else lane.turns[old.identity]
+        line[line.index(old)] = new
+
+    def pop(self) -> Request:
+        """The next to be admitted. Raises IndexError when nothing waits."""
+        for lane in self._lanes.values():
+            if len(lane):
+                request = lane.pop()
+                self._count(request.identity, -1)
+                return request
+        raise IndexError("the queue is empty")
+
+    def remove(self, request: Request) -> None:
+        self._lanes[request.body.priority].remove(request)
+        self._count(request.identity, -1)
+
+    def position(self, request: Request) -> int:
+        """Requests that would be admitted before this one as things stand; 0 = next."""
+        count = 0
+        for priority, lane in self._lanes.items():
+            if priority == request.body.priority:
+                return count + lane.ahead_of(request)
+            count += len(lane)
+        raise AssertionError("a priority without a lane")
+
+    def _count(self, identity: str, change: int) -> None:
+        left = self._share.get(identity, 0) + change
+        if left:
+            self._share[identity] = left
+        else:
+            self._share.pop(identity, None)

@@ -1,0 +1,101 @@
+"""The broker's one door: what clients ask, what the worker says, what the clock brings. Pure.
+
+Behind it: `lives` (state and endings), `verbs`, `topics`, `progress`, `tokenizing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from edged.broker.gate import Gate, Phase
+from edged.broker.instructions import Caller, Instruction, Reply
+from edged.broker.lives import Encode, Lives
+from edged.broker.progress import Progress
+from edged.broker.tokenizing import Tokenizing
+from edged.broker.topics import Topics
+from edged.broker.verbs import Verbs
+from edged.config import Config
+from edged.errors import Code, WireError
+from edged.messages import (
+    Cancel,
+    Done,
+    Drain,
+    Generate,
+    Prefilled,
+    Refused,
+    Requests,
+    Result,
+    Resume,
+    Sampled,
+    Tokenized,
+    TokenizeRequest,
+)
+
+Asked = Generate | Result | Cancel | TokenizeRequest | Requests | Drain | Resume
+Output = Prefilled | Sampled | Done | Refused | Tokenized
+
+
+class Broker:
+    """`new_token` gives 128 random bits in hexadecimal, `new_seed` a random number 0…2³²−1."""
+
+    def __init__(
+        self, config: Config, encode: Encode, new_token: Callable[[], str], new_seed: Callable[[], int]
+    ) -> None:
+        self.lives = Lives(config, encode)
+        self.topics = Topics(self.lives)
+        self._verbs = Verbs(self.lives, new_token, new_seed)
+        self._progress = Progress(self.lives)
+        self._tokenizing = Tokenizing(self.lives)
+
+    @property
+    def gate(self) -> Gate:
+        return self.lives.gate
+
+    def asked(self, caller: Caller, request: Asked, digest: bytes, now: float) -> list[Instruction]:
+        """`digest` tells equal `generate` bodies apart from others."""
+        match request:
+            case Generate():
+                return self._verbs.generate(caller, request, digest, now)
+            case Result():
+                return self._verbs.result(caller, request, now)
+            case Cancel():
+                return self._verbs.cancel(caller, request, now)
+            case TokenizeRequest():
+                return self._tokenizing.ask(caller, request, now)
+            case Requests():
+                return [Reply(caller.to, request.id, {"requests": self._verbs.requests(now)})]
+            case Drain() | Resume():
+                self.gate.drained = isinstance(request, Drain)
+                return [Reply(caller.to, request.id, {"state": self.gate.state})]
+
+    def heard(self, output: Output, now: float) -> list[Instruction]:
+        """What the worker made."""
+        if isinstance(output, Tokenized):
+            return self._tokenizing.heard(output)
+        if isinstance(output, Refused):
+            return self._tokenizing.heard(output) or self._progress.heard(output, now)
+        return self._progress.heard(output, now)
+
+    def worker_ready(self, model: str, sequences: int) -> list[Instruction]:
+        return self._progress.worker_ready(model, sequences)
+
+    def worker_lost(self, cause: str, now: float) -> list[Instruction]:
+        return self._progress.worker_lost(cause, now) + self._tokenizing.lost()
+
+    def unavailable(self, why: str, until: float, now: float) -> list[Instruction]:
+        """The worker cannot be kept up: everything accepted ends, new requests are refused until it is."""
+        self.gate.phase, self.gate.why, self.gate.until = Phase.UNAVAILABLE, why, until
+        error = WireError(Code.UNAVAILABLE, why, max(100, round(1000 * (until - now))))
+        return self._progress.end_all(error, now)
+
+    def stopped(self, now: float) -> list[Instruction]:
+        """The drain is over: what is left ends."""
+        error = WireError(Code.SHUTTING_DOWN, "the service stopped before this was done", 5000)
+        return self._progress.end_all(error, now) + self._tokenizing.lost()
+
+    def tick(self, now: float) -> list[Instruction]:
+        return self.lives.tick(now) + self._tokenizing.tick(now)
+
+    def next_wake(self) -> float:
+        """When `tick` should be called at the latest; inf: not before an event."""
+        return min(self.lives.next_wake(), self._tokenizing.next_wake())

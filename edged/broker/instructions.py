@@ -1,0 +1,75 @@
+"""What the pure broker tells the daemon to do, in order."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from edged.errors import WireError
+from edged.messages import Down, Priority
+
+SocketName = Literal["request", "control"]
+
+
+class Address(Struct, frozen=True):
+    """Where a reply goes: the socket, and the frames up to and including the delimiter, to be echoed."""
+
+    socket: SocketName
+    frames: tuple[bytes, ...]
+
+
+class Caller(Struct, frozen=True):
+    """Who asks, where the answer goes, and the highest priority this caller may use."""
+
+    identity: str
+    to: Address
+    max_priority: Priority = "high"
+
+
+class Reply(Struct, frozen=True):
+    """An ok reply: `fields` beside v, ok, id, instance."""
+
+    to: Address
+    id: str | None
+    fields: dict[str, Any]
+
+
+class Raw(Struct, frozen=True):
+    """A reply that was encoded before: a kept result."""
+
+    to: Address
+    body: bytes
+
+
+class Refuse(Struct, frozen=True):
+    """An error reply."""
+
+    to: Address
+    id: str | None
+    error: WireError
+
+
+class Emit(Struct, frozen=True):
+    """One event of a stream: to the topic (when `topic`) and behind the reply frames (when `to`)."""
+
+    rid: int
+    topic: str | None
+    to: Address | None
+    fields: dict[str, Any]
+
+
+class Tell(Struct, frozen=True):
+    """A message for the worker."""
+
+    message: Down
+
+
+class Note(Struct, frozen=True):
+    """One line of the log: ids, identities, lengths and timings, never text."""
+
+    event: str
+    fields: dict[str, Any]
+
+
+Instruction = Reply | Raw | Refuse | Emit | Tell | Note

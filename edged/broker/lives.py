@@ -1,0 +1,240 @@
+"""The lives of accepted requests: given to the worker, watched by the clock, ended exactly once. Pure.
+
+A request ends in `_end` and nowhere else: the result is encoded once and kept, every waiter is answered, the stream
+gets its `end`, the worker is told to forget, and the place is given to the next.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+from edged.broker.admission import Queue
+from edged.broker.endings import Pace, result_fields
+from edged.broker.gate import Gate, Phase
+from edged.broker.instructions import Emit, Instruction, Note, Raw, Refuse, Reply, Tell
+from edged.broker.results import Kept, Results
+from edged.broker.table import Move, Request, State, Table, Waiter
+from edged.broker.timers import Timers
+from edged.config import Config
+from edged.errors import Code, WireError
+from edged.messages import Abort, Start
+
+PREPARE_AHEAD: Final = 2
+"""Requests given to the worker beyond what it can run, to be prepared meanwhile (design 1)."""
+
+
+class Encode(Protocol):
+    """How an end is put into bytes, once."""
+
+    def ok(self, request_id: str | None, fields: dict[str, Any], /) -> bytes: ...
+    def error(self, request_id: str | None, error: WireError, /) -> bytes: ...
+
+
+class Lives:
+    """All state of the broker. Every method returns what is to be done, in order; `now` is monotonic seconds."""
+
+    def __init__(self, config: Config, encode: Encode) -> None:
+        self.config = config
+        self.gate = Gate()
+        self.model = ""
+        self.sequences = 0
+        self.table = Table()
+        self.queue = Queue()
+        self.results = Results()
+        self.timers = Timers()
+        self.pace = Pace()
+        self._encode = encode
+        self._gives = 0
+        self._rid = 0
+
+    def new_rid(self) -> int:
+        """The next running number, for requests and everything else the worker is asked."""
+        self._rid += 1
+        return self._rid
+
+    # ---- giving ----------------------------------------------------------------------------------------------
+
+    def free(self) -> int:
+        """How many more the worker may be given."""
+        if self.gate.phase is not Phase.READY:
+            return 0
+        return self.sequences + PREPARE_AHEAD - (len(self.table) - len(self.queue))
+
+    def dispatch(self) -> list[Instruction]:
+        """Gives the worker as many as it can run, and two more."""
+        out: list[Instruction] = []
+        while len(self.queue) and self.free() > 0:
+            request = self.queue.pop()
+            request.move(Move.GIVE)
+            self._gives += 1
+            request.given = self._gives
+            body = request.body
+            start = Start(
+                rid=request.rid,
+                prompt=body.prompt,
+                messages=body.messages,
+                max_tokens=request.max_tokens,
+                stop=body.stop or [],
+                sampling=request.sampling,
+            )
+            out.append(Tell(start))
+        return out
+
+    # ---- telling ---------------------------------------------------------------------------------------------
+
+    def emit(self, request: Request, fields: dict[str, Any]) -> Emit:
+        stream = request.stream
+        topic = stream.topic if stream.mode == "pub" or stream.listeners.present else None
+        return Emit(request.rid, topic, stream.to, fields)
+
+    def wait(self, request: Request, waiter: Waiter, now: float) -> list[Instruction]:
+        """One more that waits for the end; the oldest beyond `limits.waiters` get `busy`."""
+        out: list[Instruction] = []
+        request.waiters.append(waiter)
+        while len(request.waiters) > self.config.limits.waiters:
+            oldest = request.waiters.pop(0)
+            error = WireError(Code.BUSY, "others wait for this request too; ask `result`", 1000)
+            out.append(Refuse(oldest.to, request.id, error))
+        self.watch(request, now)
+        return out
+
+    # ---- ending ----------------------------------------------------------------------------------------------
+
+    def finish(
+        self, request: Request, now: float, *, reason: str, stop: str | None = None, replaced: bool = False
+    ) -> list[Instruction]:
+        """Ends with a result. `replaced`: another has its place in the queue already."""
+        fields = result_fields(request, reason=reason, stop=stop, model=self.model, now=now)
+        self.pace.counters[f"finished_{reason}"] += 1
+        body = self._encode.ok(request.id, fields)
+        out: list[Instruction] = [] if reason in ("stop", "length") else self._forget(request)
+        return out + self._end(request, now, body, None, outcome=reason, replaced=replaced)
+
+    def fail(self, request: Request, now: float, error: WireError, *, told: bool = False) -> list[Instruction]:
+        """Ends with an error. `told`: by the worker, which has forgotten it already."""
+        self.pace.counters[f"failed_{error.code}"] += 1
+        body = self._encode.error(request.id, error)
+        out: list[Instruction] = [] if told else self._forget(request)
+        return out + self._end(request, now, body, error, outcome=str(error.code), replaced=False)
+
+    @staticmethod
+    def _forget(request: Request) -> list[Instruction]:
+        return [] if request.state is State.QUEUED else [Tell(Abort(request.rid))]
+
+    def _end(
+        self, request: Request, now: float, body: bytes, error: WireError | None, *, outcome: str, replaced: bool
+    ) -> list[Instruction]:
+        if request.state is State.QUEUED and not replaced:
+            self.queue.remove(request)
+        request.move(Move.END)
+        self.table.remove(request)
+        self.timers.forget(request.rid)
+        self.pace.served(request, now)
+        stream = request.stream
+        kept = Kept(
+            identity=request.identity,
+            id=request.id,
+            digest=request.digest,
+            topic=stream.topic,
+            seq=stream.seq + 1,
+            body=body,
+            text=None if error is None else stream.text,
+            retryable=error is not None and error.retryable,
+            cancelled=outcome == "cancelled",
+            deadline_ms=request.deadline_ms,
+            ended=now,
+        )
+        self.results.keep(kept, self.config.limits.results_kept_bytes)
+        out: list[Instruction] = [Raw(waiter.to, body) for waiter in request.waiters]
+        if stream.mode is not False:
+            out.append(self.emit(request, kept.story()[1]))
+        out.append(Note("request_end", _facts(request, outcome, now)))
+        return out + self.dispatch()
+
+    # ---- the clock -------------------------------------------------------------------------------------------
+
+    def watch(self, request: Request, now: float) -> None:
+        """Looks again when the next thing is due for this request: deadline, waiter, orphan grace, `queued` event."""
+        due = [request.deadline, *(w.until for w in request.waiters if w.until is not None)]
+        stream = request.stream
+        if stream.mode is not False:
+            if stream.heard or request.waiters:
+                stream.alone_since = None
+            elif stream.alone_since is None:
+                stream.alone_since = now
+            if stream.alone_since is not None and not request.body.detach:
+                due.append(stream.alone_since + self._grace)
+            if request.waits:
+                due.append(stream.queued_due)
+        self.timers.schedule(request.rid, min(due))
+
+    def tick(self, now: float) -> list[Instruction]:
+        """Everything whose time has come."""
+        out: list[Instruction] = []
+        for rid in self.timers.due(now):
+            request = self.table.get(rid)
+            if request is not None:
+                out += self._due(request, now)
+        self.results.expire(now, self.config.limits.result_ttl_s)
+        return out
+
+    def _due(self, request: Request, now: float) -> list[Instruction]:
+        stream = request.stream
+        if request.deadline <= now:
+            return self._deadline(request, now)
+        out: list[Instruction] = []
+        for waiter in [w for w in request.waiters if w.until is not None and w.until <= now]:
+            request.waiters.remove(waiter)
+            out.append(Reply(waiter.to, request.id, so_far(request)))
+        self.watch(request, now)
+        if stream.alone_since is not None and not request.body.detach and stream.alone_since + self._grace <= now:
+            self.pace.counters["orphans"] += 1
+            return out + self.finish(request, now, reason="cancelled")
+        if stream.mode is not False and request.waits and stream.queued_due <= now:
+            out.append(self.queued(request, now))
+            self.watch(request, now)
+        return out
+
+    def _deadline(self, request: Request, now: float) -> list[Instruction]:
+        if request.stream.text:
+            return self.finish(request, now, reason="deadline")
+        where = "in the queue" if request.state is State.QUEUED else "before the first token"
+        return self.fail(request, now, WireError(Code.DEADLINE_EXCEEDED, f"the deadline passed {where}"))
+
+    def queued(self, request: Request, now: float) -> Emit:
+        """The `queued` event."""
+        position = self.queue.position(request) if request.state is State.QUEUED else 0
+        return self.emit(request, request.stream.event("queued", now, position=position))
+
+    @property
+    def _grace(self) -> float:
+        return self.config.limits.orphan_grace_ms / 1000
+
+    def next_wake(self) -> float:
+        """When `tick` should be called at the latest, in the clock of `now`; inf: not before an event."""
+        return min(self.timers.next(), self.results.next_expiry(self.config.limits.result_ttl_s))
+
+    def check(self) -> None:
+        """Invariants over all parts, for tests and idle times."""
+        self.table.check()
+        self.results.check()
+        assert len(self.queue) == sum(1 for r in self.table if r.state is State.QUEUED)
+        for request in self.table:
+            assert self.results.find(request.identity, request.id) is None
+
+
+def so_far(request: Request) -> dict[str, Any]:
+    """What `result` says of a request that has not ended."""
+    return {"state": request.shown, "text": request.stream.text, "seq": request.stream.seq}
+
+
+def _facts(request: Request, outcome: str, now: float) -> dict[str, Any]:
+    return {
+        "rid": request.rid,
+        "id": request.id,
+        "identity": request.identity,
+        "outcome": outcome,
+        "prompt_tokens": request.prompt_tokens,
+        "completion_tokens": len(request.ids),
+        "ms": round((now - request.received) * 1000),
+    }

@@ -1,0 +1,155 @@
+"""The life cycle of requests, as a table of transitions. Pure.
+
+    queued ──give──► given ──first_chunk──► running ──end──► ended
+       ▲               │
+       └──take_back────┘          `end` is possible from every state but `ended`: exactly once.
+
+* queued: in the daemon's queue.
+* given: the worker has it: preparing, or waiting for cells; shown to clients as queued, position 0.
+* running: its first prompt chunk is decoded. (Set aside for want of cells is the worker's own affair: still running.)
+* ended: a result or an error is fixed; what is kept of it lies in `edged.broker.results`.
+
+`take_back` is the worker's death: `given` returns to the head of its queue, `running` ends with `worker_lost`.
+An event that the table does not know in that state is a bug and raises `InvalidTransition` with the story so far.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from edged.broker.instructions import Address
+from edged.broker.streams import Stream
+from edged.messages import Generate, Sampling
+
+
+class State(StrEnum):
+    QUEUED = "queued"
+    GIVEN = "given"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class Move(StrEnum):
+    GIVE = "give"
+    TAKE_BACK = "take_back"
+    FIRST_CHUNK = "first_chunk"
+    END = "end"
+
+
+TRANSITIONS: Final[dict[tuple[State, Move], State]] = {
+    (State.QUEUED, Move.GIVE): State.GIVEN,
+    (State.QUEUED, Move.END): State.ENDED,
+    (State.GIVEN, Move.TAKE_BACK): State.QUEUED,
+    (State.GIVEN, Move.FIRST_CHUNK): State.RUNNING,
+    (State.GIVEN, Move.END): State.ENDED,
+    (State.RUNNING, Move.END): State.ENDED,
+}
+
+
+class InvalidTransitionError(Exception):
+    """A bug of the broker: the message has the request's number, state and history."""
+
+
+@dataclass(slots=True)
+class Waiter:
+    """A connection that waits for the end: of `generate` without a stream (`until` None), or of `result`."""
+
+    to: Address
+    until: float | None
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Request:
+    """An accepted request. Times are monotonic seconds; everything needed to carry it on is here."""
+
+    rid: int
+    identity: str
+    id: str
+    digest: bytes
+    body: Generate
+    sampling: Sampling
+    max_tokens: int
+    received: float
+    deadline_ms: int
+    stream: Stream
+    state: State = State.QUEUED
+    history: list[Move] = field(default_factory=list)
+    waiters: list[Waiter] = field(default_factory=list)
+    ids: array[int] = field(default_factory=lambda: array("I"))
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    started: float | None = None
+    first_token: float | None = None
+    last_token: float | None = None
+    restarts: int = 0
+    given: int = 0  # order of giving, so that what is taken back keeps it
+
+    @property
+    def deadline(self) -> float:
+        return self.received + self.deadline_ms / 1000
+
+    @property
+    def waits(self) -> bool:
+        """Not yet running: shown as queued."""
+        return self.state in (State.QUEUED, State.GIVEN)
+
+    @property
+    def shown(self) -> str:
+        """The state as clients see it."""
+        return "queued" if self.state is State.GIVEN else str(self.state)
+
+    def move(self, event: Move) -> None:
+        """Raises InvalidTransitionError for what the table does not know."""
+        after = TRANSITIONS.get((self.state, event))
+        if after is None:
+            story = " → ".join(self.history) or "(new)"
+            raise InvalidTransitionError(f"request {self.rid}: {event} in state {self.state} after {story}")
+        self.history.append(event)
+        self.state = after
+
+
+class Table:
+    """The accepted requests that have not ended, by number, by (identity, id) and by topic."""
+
+    def __init__(self) -> None:
+        self._by_rid: dict[int, Request] = {}
+        self._by_id: dict[tuple[str, str], Request] = {}
+        self._by_topic: dict[str, Request] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_rid)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter(list(self._by_rid.values()))
+
+    def add(self, request: Request) -> None:
+        self._by_rid[request.rid] = request
+        self._by_id[request.identity, request.id] = request
+        self._by_topic[request.stream.topic] = request
+
+    def remove(self, request: Request) -> None:
+        del self._by_rid[request.rid]
+        del self._by_id[request.identity, request.id]
+        del self._by_topic[request.stream.topic]
+
+    def get(self, rid: int) -> Request | None:
+        return self._by_rid.get(rid)
+
+    def find(self, identity: str, request_id: str) -> Request | None:
+        return self._by_id.get((identity, request_id))
+
+    def on_topic(self, topic: str) -> Request | None:
+        return self._by_topic.get(topic)
+
+    def check(self) -> None:
+        """Invariants: the three indexes agree and nothing ended is left. For tests and idle times."""
+        assert len(self._by_rid) == len(self._by_id) == len(self._by_topic)
+        for rid, request in self._by_rid.items():
+            assert request.rid == rid
+            assert request.state is not State.ENDED
+            assert self._by_id[request.identity, request.id] is request
+            assert self._by_topic[request.stream.topic] is request

@@ -1,0 +1,325 @@
+"""The daemon's loop: the only side effects in the parent.
+
+One thread owns every socket; nothing it calls blocks; what takes long has a thread or a process of its own. Each turn:
+wait for a descriptor or the next deadline, read what came (bounded per turn), tell the broker, do what it says.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import secrets
+import signal
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+import zmq
+
+from edged import __version__
+from edged import config as configuration
+from edged import messages as m
+from edged.broker.broker import Broker
+from edged.broker.instructions import Address, Caller, Emit, Instruction, Note, Raw, Refuse, Reply, SocketName, Tell
+from edged.config import Config
+from edged.errors import Code, ConfigError, WireError
+from edged.observe import status
+from edged.observe.log import Log
+from edged.subscriptions import Subscriptions
+from edged.watchdog.supervisor import GaveUp, Happening, Lost, Supervisor
+from edged.wire import codec
+from edged.wire.endpoints import Endpoints
+
+MESSAGES_PER_TURN: Final = 64
+"""Read from one socket before the others get their turn."""
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Daemon:
+    """`run` returns the exit status."""
+
+    def __init__(self, config: Config, log: Log, worker_module: str) -> None:
+        self.config = config
+        self.log = log
+        self._started = time.monotonic()
+        self._codec = codec.Encoder(secrets.token_hex(4))
+        self._broker = Broker(config, self._codec, lambda: secrets.token_hex(16), lambda: secrets.randbits(32))
+        self._counters: Counter[str] = Counter()
+        self._slots: m.Slots | None = None
+        self._next_health = self._started
+        self._stop_at: float | None = None
+        self._signals: list[int] = []
+        self._waker, self._wakes = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        for end in (self._waker, self._wakes):
+            end.setblocking(False)
+        self._endpoints = Endpoints(config)
+        self._subscriptions = Subscriptions(self._endpoints, self._broker.topics, self._do, log, self._counters)
+        self._supervisor = Supervisor(config, worker_module, self._wake)
+
+    # ---- the loop --------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        for number in _SIGNALS:
+            signal.signal(number, lambda n, _: self._signals.append(n))
+        facts = {"version": __version__, "pid": os.getpid(), "instance": self._codec.instance}
+        self.log.info("started", **facts, config=self.config.path, request=",".join(self.config.request_endpoints))
+        self._supervisor.begin()
+        try:
+            while not self._finished(time.monotonic()):
+                self._turn()
+        finally:
+            self._supervisor.stop()
+            self._endpoints.close()
+        self.log.info("stopped", uptime_s=round(time.monotonic() - self._started))
+        return 0
+
+    def _turn(self) -> None:
+        ready = self._poll()
+        now = time.monotonic()
+        for number in self._take_signals(ready):
+            self._signal(number, now)
+        if self._endpoints.zap in ready:
+            self._endpoints.authenticate(now)
+        if self._endpoints.stream in ready:
+            self._subscriptions.read(now)
+        if self._endpoints.control in ready:
+            self._read("control", now)
+        if self._endpoints.request in ready:
+            self._read("request", now)
+        self._read_worker(ready, now)
+        self._tick(time.monotonic())
+
+    def _poll(self) -> set[Any]:
+        now = time.monotonic()
+        until = min(
+            self._broker.next_wake(),
+            self._supervisor.next_wake(),
+            self._next_health,
+            float("inf") if self._stop_at is None else self._stop_at,
+        )
+        poller = self._endpoints.poller()
+        poller.register(self._wakes.fileno(), zmq.POLLIN)
+        worker = self._supervisor.worker
+        if worker is not None:
+            poller.register(worker.pidfd, zmq.POLLIN)
+            if not worker.eof:
+                poller.register(worker.link.fileno(), zmq.POLLIN | (zmq.POLLOUT if worker.wants_write else 0))
+        return {key for key, _ in poller.poll(math.ceil(max(0.0, until - now) * 1000))}
+
+    def _take_signals(self, ready: set[Any]) -> list[int]:
+        if self._wakes.fileno() in ready:
+            with contextlib.suppress(BlockingIOError):
+                while self._wakes.recv(4096):
+                    pass
+        taken, self._signals[:] = list(self._signals), []
+        return taken
+
+    def _wake(self) -> None:
+        """For other threads: there is something in a queue."""
+        with contextlib.suppress(BlockingIOError):
+            self._waker.send(b"\0")
+
+    def _tick(self, now: float) -> None:
+        self._happened(self._supervisor.findings(now), now)
+        self._supervisor.tick(now)
+        self._do(self._broker.tick(now), now)
+        if now >= self._next_health:
+            self._next_health = now + self.config.health_interval_s
+            self._system("health", status.health_fields(self._broker.lives, self._facts(now), time.time()))
+
+    # ---- stopping --------------------------------------------------------------------------------------------
+
+    def _signal(self, number: int, now: float) -> None:
+        if number == signal.SIGHUP:
+            self._reload(now)
+        elif self._stop_at is None:
+            self.log.info("stopping", signal=signal.Signals(number).name, accepted=len(self._broker.lives.table))
+            self._broker.gate.stopping = True
+            self._stop_at = now + self.config.limits.drain_s
+        else:
+            self._stop_at = now
+
+    def _finished(self, now: float) -> bool:
+        if self._stop_at is None or (len(self._broker.lives.table) and now < self._stop_at):
+            return False
+        self._do(self._broker.stopped(now), now)
+        return True
+
+    def _reload(self, now: float) -> None:
+        """SIGHUP: all of the new configuration, or nothing."""
+        try:
+            config = configuration.load(None if self.config.path == "defaults" else self.config.path)
+        except ConfigError as error:
+            self.log.error("configuration_refused", error=str(error))  # noqa: TRY400 - our Log, one line an event
+            return
+        if self._endpoints.differ(config):
+            self.log.warning("listen_unchanged", why="endpoints change at a restart only")
+            config = msgspec.structs.replace(config, listen=self.config.listen, runtime_dir=self.config.runtime_dir)
+        self.config = self._broker.lives.config = config
+        self.log.set_level(config.log_level)
+        self._endpoints.reconfigure(config)
+        self._supervisor.reconfigure(config)
+        self._next_health = now
+        self.log.info("configuration_applied", config=config.path)
+
+    # ---- clients ---------------------------------------------------------------------------------------------
+
+    def _read(self, name: SocketName, now: float) -> None:
+        for _ in range(MESSAGES_PER_TURN):
+            message = self._endpoints.receive(name)
+            if message is None:
+                return
+            if message.body is None:
+                self._counters["malformed"] += 1
+                error = WireError(Code.BAD_REQUEST, "a message is: an empty frame, then one body frame")
+                self._send(message.to, self._codec.error(None, error))
+                continue
+            caller = Caller(message.identity, message.to, message.max_priority)
+            try:
+                request = codec.decode(
+                    message.body, self.config.limits, control=name == "control", socket_type=message.socket_type
+                )
+                self._do(self._asked(caller, request, now), now)
+            except codec.RejectedError as error:
+                self._counters["rejected"] += 1
+                self._send(caller.to, self._codec.error(error.id, error))
+            except Exception as error:  # noqa: BLE001 - nothing a peer sends may end the loop
+                self._bug(caller, error)
+
+    def _asked(self, caller: Caller, request: m.ClientRequest, now: float) -> list[Instruction]:
+        match request:
+            case m.Ping():
+                fields: dict[str, Any] = {"version": __version__, "features": list(codec.FEATURES)}
+                fields |= {"time": time.time(), "stream": self.config.stream_endpoints}
+            case m.Status():
+                fields = status.status_fields(self._broker.lives, self.config, self._facts(now))
+            case m.LogLevel():
+                self.log.set_level(request.level)
+                fields = {"level": request.level}
+            case m.Generate():
+                return self._broker.asked(caller, request, codec.digest(request), now)
+            case _:
+                return self._broker.asked(caller, request, b"", now)
+        return [Reply(caller.to, request.id, fields)]
+
+    def _bug(self, caller: Caller, error: Exception) -> None:
+        place = error.__traceback__
+        while place is not None and place.tb_next is not None:
+            place = place.tb_next
+        where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else "?"
+        self.log.error("bug", kind=type(error).__name__, where=where, identity=caller.identity)
+        self._counters["bugs"] += 1
+        self._send(caller.to, self._codec.error(None, WireError(Code.INTERNAL, "a bug in the service; it was logged")))
+
+    # ---- the worker ------------------------------------------------------------------------------------------
+
+    def _read_worker(self, ready: set[Any], now: float) -> None:
+        worker = self._supervisor.worker
+        if worker is None:
+            return
+        if worker.pidfd in ready:
+            self._happened(self._supervisor.exited(now), now)
+        elif worker.link.fileno() in ready:
+            worker.flush()
+            self._happened(self._supervisor.readable(now), now)
+
+    def _happened(self, happenings: Iterable[Happening], now: float) -> None:
+        for happening in happenings:
+            match happening:
+                case m.Prefilled() | m.Sampled() | m.Done() | m.Tokenized() | m.Refused():
+                    self._do(self._broker.heard(happening, now), now)
+                case m.Slots():
+                    self._slots = happening
+                case m.Loading(fraction=fraction):
+                    self._broker.gate.loaded = fraction
+                case m.Ready():
+                    self._worker_ready(happening, now)
+                case m.LoadFailed():
+                    self.log.error("load_failed", kind=happening.kind, error=happening.message)
+                case Lost():
+                    self._worker_lost(happening, now)
+                case GaveUp():
+                    self._gave_up(happening, now)
+
+    def _worker_ready(self, ready: m.Ready, now: float) -> None:
+        self._slots = None
+        model = status.model_name(self.config.model_path)
+        cores = ",".join(str(pin.core) for pin in ready.threads)
+        self.log.info("model_ready", model=model, load_ms=round(ready.load_ms), cores=cores)
+        for warning in ready.warnings:
+            self.log.warning("model_warning", text=warning)
+        self._do(self._broker.worker_ready(model, ready.sequences), now)
+        self._model_event("ready", model=model)
+
+    def _worker_lost(self, lost: Lost, now: float) -> None:
+        self._slots = None
+        self.log.error("worker_lost", cause=lost.cause, was_ready=lost.up, deaths=self._supervisor.deaths)
+        self._do(self._broker.worker_lost(lost.cause, now), now)
+        self._model_event("lost", cause=lost.cause)
+
+    def _gave_up(self, gave_up: GaveUp, now: float) -> None:
+        self.log.error("unavailable", why=gave_up.why, retry_in_s=round(gave_up.until - now))
+        self._do(self._broker.unavailable(gave_up.why, gave_up.until, now), now)
+        self._model_event("unavailable")
+
+    def _model_event(self, event: str, **fields: str) -> None:
+        self._system("model", {"type": "model", "event": event, "time": time.time(), **fields})
+
+    def _facts(self, now: float) -> status.Facts:
+        supervisor = self._supervisor
+        return status.Facts(
+            uptime_s=now - self._started,
+            loaded=self._broker.gate.loaded,
+            sha256=supervisor.sha256,
+            ready=supervisor.ready,
+            slots=self._slots,
+            starts=supervisor.starts,
+            deaths=supervisor.deaths,
+            recent_deaths=supervisor.budget.recent(now),
+            last_exit=supervisor.last_exit,
+            counters=self._counters,
+            warnings=self._endpoints.warnings,
+        )
+
+    # ---- doing what the broker says --------------------------------------------------------------------------
+
+    def _do(self, instructions: Iterable[Instruction], now: float) -> None:
+        for instruction in instructions:
+            match instruction:
+                case Reply(to=to, id=request_id, fields=fields):
+                    self._send(to, self._codec.ok(request_id, fields))
+                case Raw(to=to, body=body):
+                    self._send(to, body)
+                case Refuse(to=to, id=request_id, error=error):
+                    self._send(to, self._codec.error(request_id, error))
+                case Emit():
+                    self._emit(instruction, now)
+                case Tell(message=message):
+                    if self._supervisor.worker is not None:
+                        self._supervisor.worker.send(message)
+                case Note(event=event, fields=fields):
+                    self.log.info(event, **fields)
+
+    def _send(self, to: Address, body: bytes) -> None:
+        if self._endpoints.send(to, body) is not None:
+            self._counters["replies_undeliverable"] += 1
+
+    def _emit(self, emit: Emit, now: float) -> None:
+        body = self._codec.event(emit.fields)
+        if emit.topic is not None and not self._endpoints.publish(emit.topic.encode(), body, drop=False):
+            self._broker.topics.lagged(emit.rid)
+        if emit.to is not None:
+            failed = self._endpoints.send(emit.to, body)
+            if failed == zmq.EHOSTUNREACH:
+                self._broker.topics.unreachable(emit.rid, now)
+            elif failed is not None:
+                self._broker.topics.lagged(emit.rid)
+
+    def _system(self, topic: str, fields: dict[str, Any]) -> None:
+        self._endpoints.publish(b"sys/" + topic.encode(), self._codec.event(fields), drop=True)

@@ -1,0 +1,141 @@
+"""The model file is looked at before anything loads it, on a thread of its own: header, then sha256.
+
+Hashing reads the whole file (half a minute on an SD card), so a hash is remembered by path, size and modification
+time in `state_dir/hashes.json`. A hash that the configuration names is compared before the worker starts; without one
+it is computed afterwards, for `status`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from msgspec import Struct
+
+from edged.errors import ModelFileError
+from edged.system import gguf
+
+_CACHE: Final = "hashes.json"
+_CACHE_ENTRIES: Final = 32
+
+
+class Checked(Struct, frozen=True):
+    """The file may be loaded."""
+
+    path: str
+    header: gguf.Header
+
+
+class Hashed(Struct, frozen=True):
+    path: str
+    sha256: str
+
+
+class Rejected(Struct, frozen=True):
+    """The file must not be loaded; `kind` as in ModelFileError."""
+
+    path: str
+    kind: str
+    message: str
+
+
+Finding = Checked | Hashed | Rejected
+
+
+class Preflight:
+    """One thread; `check` asks, `findings` answers, `wake` is called when there is an answer."""
+
+    def __init__(self, state_dir: str, wake: Callable[[], None]) -> None:
+        self._cache = os.path.join(state_dir, _CACHE)
+        self._wake = wake
+        self._asked: queue.SimpleQueue[tuple[str, str | None]] = queue.SimpleQueue()
+        self._found: queue.SimpleQueue[Finding] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="preflight", daemon=True).start()
+
+    def check(self, path: str, sha256: str | None) -> None:
+        self._asked.put((path, sha256))
+
+    def findings(self) -> list[Finding]:
+        """What has been found since the last call."""
+        out: list[Finding] = []
+        while not self._found.empty():
+            out.append(self._found.get())
+        return out
+
+    def _run(self) -> None:
+        while True:
+            path, expected = self._asked.get()
+            try:
+                self._look(path, expected)
+            except ModelFileError as error:
+                self._tell(Rejected(path, error.kind, str(error)))
+            except OSError as error:
+                self._tell(Rejected(path, ModelFileError.MISSING, f"{path}: {error.strerror or error}"))
+            except Exception as error:  # noqa: BLE001 - a thread that dies silently would leave the service loading
+                self._tell(Rejected(path, "internal", f"{path}: {type(error).__name__}: {error}"))
+
+    def _look(self, path: str, expected: str | None) -> None:
+        header = gguf.check(path)
+        if expected is None:
+            self._tell(Checked(path, header))
+        sha256 = self._hash(path)
+        if expected is not None:
+            if sha256 != expected:
+                message = f"{path}: sha256 is {sha256}, model.sha256 says {expected}"
+                raise ModelFileError(ModelFileError.WRONG_SHA256, message)
+            self._tell(Checked(path, header))
+        self._tell(Hashed(path, sha256))
+
+    def _tell(self, finding: Finding) -> None:
+        self._found.put(finding)
+        self._wake()
+
+    def _hash(self, path: str) -> str:
+        file = os.stat(path)
+        mark = [file.st_size, file.st_mtime_ns, file.st_ino]
+        known = _read(self._cache)
+        entry = known.get(path)
+        if entry is not None and entry[:3] == mark:
+            return str(entry[3])
+        sha256 = gguf.sha256_of(path)
+        known.pop(path, None)
+        known[path] = [*mark, sha256]
+        while len(known) > _CACHE_ENTRIES:
+            del known[next(iter(known))]
+        _write(self._cache, known)
+        return sha256
+
+
+def signature(path: str) -> tuple[int, int, int] | None:
+    """Changes when the file does; None while there is none."""
+    try:
+        file = os.stat(path)
+    except OSError:
+        return None
+    return file.st_size, file.st_mtime_ns, file.st_ino
+
+
+def _read(cache: str) -> dict[str, list[int | str]]:
+    """A cache that is missing or broken is empty."""
+    try:
+        with open(cache, encoding="utf-8") as file:
+            data = json.load(file)
+    except (OSError, ValueError, RecursionError):
+        return {}
+    entries = data.items() if isinstance(data, dict) else ()
+    return {path: entry for path, entry in entries if isinstance(entry, list) and len(entry) == 4}
+
+
+def _write(cache: str, entries: dict[str, list[int | str]]) -> None:
+    """Temporary file, then rename. A full or read-only disk costs the memory of a hash, nothing else."""
+    temporary = f"{cache}.{os.getpid()}"
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            json.dump(entries, file)
+        os.replace(temporary, cache)
+    except OSError:
+        return

@@ -1,0 +1,75 @@
+"""The only place that makes zmq sockets and sets their options (protocol 1, design 5).
+
+Every number with its reason:
+
+* MAXMSGSIZE: request 4 × `limits.request_bytes` (over it the peer is cut off), stream 1024 (a topic has 37 bytes; the
+  CURVE handshake to come needs some 300), both per frame.
+* SNDHWM 1024 messages per peer: a stream of 1,000 events to a reader that sleeps; more is dropped and `lagged`.
+* HANDSHAKE_IVL 5 s: who connects and says nothing gives the descriptor back.
+* heartbeats only on tcp (2 s, gone after 6 s): on ipc the kernel tells at once, and idle boxes stay idle.
+* LINGER at the end `LINGER_MS`: last answers get out, a dead client delays the stop no longer than that.
+* no socket of ours is ever blocked on: NOBLOCK everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import zmq
+
+from edged.wire.auth import DOMAIN
+from edged.wire.listeners import Listener
+
+LINGER_MS: Final = 500
+HWM_OUT: Final = 1024
+HWM_IN: Final = 64
+STREAM_FRAME_BYTES: Final = 1024
+CONTROL_BYTES: Final = 65_536
+ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
+
+Socket = zmq.Socket[bytes]
+
+
+def zap(context: zmq.Context[Socket]) -> Socket:
+    """The authenticator's end. Make it before the others."""
+    socket = context.socket(zmq.ROUTER)
+    socket.linger = 0
+    socket.bind(ZAP_ENDPOINT)
+    return socket
+
+
+def router(context: zmq.Context[Socket], listeners: Sequence[Listener], max_frame_bytes: int) -> Socket:
+    """`request` or `control`: a send to a peer that is gone raises EHOSTUNREACH, to one that is full EAGAIN."""
+    socket = context.socket(zmq.ROUTER)
+    socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    _bind(socket, listeners, max_frame_bytes)
+    return socket
+
+
+def xpub(context: zmq.Context[Socket], listeners: Sequence[Listener]) -> Socket:
+    """`stream`: nothing is delivered that was not approved by hand."""
+    socket = context.socket(zmq.XPUB)
+    socket.setsockopt(zmq.XPUB_MANUAL, 1)
+    _bind(socket, listeners, STREAM_FRAME_BYTES)
+    return socket
+
+
+def _bind(socket: Socket, listeners: Sequence[Listener], max_frame_bytes: int) -> None:
+    socket.linger = LINGER_MS
+    socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)
+    socket.setsockopt(zmq.SNDHWM, HWM_OUT)
+    socket.setsockopt(zmq.RCVHWM, HWM_IN)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, 5000)
+    for listener in listeners:
+        tcp = listener.endpoint.startswith("tcp://")
+        socket.setsockopt(zmq.HEARTBEAT_IVL, 2000 if tcp else 0)
+        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 6000 if tcp else 0)
+        socket.setsockopt(zmq.HEARTBEAT_TTL, 6000 if tcp else 0)
+        socket.setsockopt(zmq.TCP_KEEPALIVE, 1 if tcp else -1)
+        socket.setsockopt(zmq.IPV6, 1 if "[" in listener.endpoint else 0)
+        socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
+        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+        socket.setsockopt(zmq.USE_FD, listener.duplicate())
+        socket.bind(listener.endpoint)
+        socket.setsockopt(zmq.USE_FD, -1)

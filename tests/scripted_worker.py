@@ -1,0 +1,181 @@
+"""A worker without a model: it speaks the link as the real one does and obeys its prompts. For faults and for speed.
+
+A prompt is words `key=value`:
+
+    n=50         tokens to say (default 5, never more than max_tokens)
+    delay=0.01   seconds a token takes (default 0); events on the link are served meanwhile
+    chunks=3     prompt chunks (default 1), `pdelay` seconds each
+    die=KILL@7   sends itself that signal when it has said 7 tokens (`die=KILL@0`: when it starts)
+    refuse=context_overflow
+    word=…       what each token says, instead of "t0 ", "t1 ", …
+    stall=1      takes the request and says nothing more
+
+Environment EDGED_SCRIPT: `load=fail`, `load=die`, `load=garbage`, `load=never`, `load=0.5` (seconds), `sequences=4`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import socket
+import time
+
+from edged import link
+from edged.messages import (
+    Abort,
+    Done,
+    Down,
+    Load,
+    LoadFailed,
+    Loading,
+    Prefilled,
+    Quit,
+    Ready,
+    Refused,
+    Sampled,
+    Slots,
+    Start,
+    Tokenize,
+    Tokenized,
+    Up,
+)
+
+
+def words(text: str) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in text.split() if "=" in word)
+
+
+class Run:
+    """One request at work."""
+
+    def __init__(self, start: Start) -> None:
+        text = start.prompt if start.prompt is not None else start.messages[-1].content
+        self.start = start
+        self.script = words(text)
+        self.total = max(1, len(text.split()))
+        self.chunks = int(self.script.get("chunks", 1))
+        self.chunk = 0
+        self.said = 0
+        self.want = min(start.max_tokens, int(self.script.get("n", 5)))
+        self.next_at = 0.0
+
+    def step(self, now: float) -> list[Up]:
+        rid = self.start.rid
+        if self.chunk < self.chunks:
+            self.chunk += 1
+            self.next_at = now + float(self.script.get("pdelay", 0))
+            return [Prefilled(rid, max(1, self.total * self.chunk // self.chunks), self.total, 0)]
+        self._die_if_told()
+        if self.said >= self.want:
+            return [Done(rid, "length" if self.want == self.start.max_tokens else "stop", None)]
+        text = self.script.get("word", f"t{self.said} ")
+        self.said += 1
+        self.next_at = now + float(self.script.get("delay", 0))
+        return [Sampled(rid, [self.said], text)]
+
+    def _die_if_told(self) -> None:
+        name, _, after = self.script.get("die", "").partition("@")
+        if name and self.said >= int(after):
+            os.kill(os.getpid(), getattr(signal, f"SIG{name}"))
+
+
+class Worker:
+    def __init__(self, sock: socket.socket, script: dict[str, str]) -> None:
+        self.sock = sock
+        self.reader = link.DownReader()
+        self.sequences = int(script.get("sequences", 4))
+        self.load = script.get("load", "0")
+        self.waiting: list[Run] = []
+        self.running: list[Run] = []
+        self.active = 0.0
+        self.busy = 0.0
+
+    def say(self, *messages: Up) -> None:
+        self.sock.sendall(link.encode(*messages))
+
+    def hear(self, timeout: float | None) -> list[Down]:
+        if not select.select([self.sock], [], [], timeout)[0]:
+            return []
+        data = self.sock.recv(1 << 16)
+        if not data:
+            raise SystemExit(0)
+        return self.reader.feed(data)
+
+    def ready(self, load: Load) -> None:
+        if self.load == "fail":
+            self.say(LoadFailed("test", "told to fail"))
+            raise SystemExit(1)
+        if self.load == "die":
+            os.kill(os.getpid(), signal.SIGABRT)
+        if self.load == "garbage":
+            self.sock.sendall(b"\xff" * 64)
+        while self.load in ("never", "garbage"):
+            self.hear(None)
+        if float(self.load):
+            self.say(Loading(0.5))
+            time.sleep(float(self.load))
+        facts = {"name": "scripted", "architecture": "none", "description": "scripted", "chat_template": "model"}
+        sizes = {"parameters": 0, "size_bytes": 0, "train_context": 0, "context": load.context, "vocab": 256}
+        rest = {"threads": [], "load_ms": 1.0, "kv_bytes": 0, "build": "none", "warnings": []}
+        self.say(Ready(**facts, **sizes, **rest, sequences=self.sequences, prefill_chunk=load.prefill_chunk))
+
+    def loop(self) -> None:
+        while True:
+            now = time.monotonic()
+            due = [run.next_at for run in self.running]
+            timeout = max(0.0, min(due) - now) if due else None
+            for message in self.hear(timeout):
+                self.take(message)
+            self.fill()
+            out: list[Up] = []
+            now = time.monotonic()
+            for run in [run for run in self.running if run.next_at <= now]:
+                out += run.step(now)
+                if isinstance(out[-1], Done):
+                    self.running.remove(run)
+                    out.append(self.slots())
+            if out:
+                self.say(*out)
+
+    def take(self, message: Down) -> None:
+        match message:
+            case Start(rid=rid):
+                run = Run(message)
+                if "refuse" in run.script:
+                    self.say(Refused(rid, run.script["refuse"], "told to refuse (9 tokens, 8 fit)"))
+                elif "stall" not in run.script:
+                    self.waiting.append(run)
+            case Abort(rid=rid):
+                self.waiting = [run for run in self.waiting if run.start.rid != rid]
+                self.running = [run for run in self.running if run.start.rid != rid]
+                self.say(self.slots())
+            case Tokenize(rid=rid, text=text, messages=messages):
+                size = len(text or "".join(m.content for m in messages or []))
+                self.say(Tokenized(rid, list(range(size)), size < 100))
+            case Load():
+                self.ready(message)
+            case Quit():
+                raise SystemExit(0)
+
+    def fill(self) -> None:
+        while self.waiting and len(self.running) < self.sequences:
+            run = self.waiting.pop(0)
+            self.running.append(run)
+            self.say(Prefilled(run.start.rid, 0, run.total, 0), self.slots())
+
+    def slots(self) -> Slots:
+        return Slots(len(self.running), len(self.waiting), 0, 0, 0, 0, self.busy, self.active)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--fd", type=int, required=True)
+    sock = socket.socket(fileno=parser.parse_args().fd)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Worker(sock, words(os.environ.get("EDGED_SCRIPT", ""))).loop()
+
+
+if __name__ == "__main__":
+    main()
