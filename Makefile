@@ -1,0 +1,49 @@
+# edged: `make` lists the targets. Logic of more than a few lines lives in scripts/.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PY := .venv/bin/python
+CONFIG ?= config.yaml
+PYTEST_ARGS ?=
+
+.PHONY: help setup model run serve test lint bench chaos clean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null || \
+	 sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1   \2/p' $(MAKEFILE_LIST)
+
+setup:  ## install what is missing: OS packages, .venv, Python packages (a second run takes a moment)
+	@bash scripts/setup.sh
+
+model: setup  ## fetch and verify the embedded default model (98 MB)
+	@$(PY) -m edged.models.embedded
+
+run: setup model  ## show it: start the daemon, ask it something from another process, stop it
+	@$(PY) scripts/run.py
+
+serve: setup model  ## run the daemon in the foreground with $(CONFIG); Ctrl-C stops it
+	@exec .venv/bin/edged --config $(CONFIG)
+
+# pure, real sockets with a scripted worker, real weights
+FLOORS = $(wildcard tests/unit tests/wire tests/engine)
+
+test: setup model lint  ## lint, then all tests; the last line is pytest's summary
+	@$(PY) -m pytest $(FLOORS) $(PYTEST_ARGS)
+
+lint: setup  ## ruff, mypy, yamllint, codespell
+	@.venv/bin/ruff check .
+	@.venv/bin/ruff format --check .
+	@.venv/bin/mypy
+	@.venv/bin/mypy scripts
+	@.venv/bin/yamllint --strict .
+	@.venv/bin/codespell
+
+bench: setup model  ## every script of bench/, in order of name
+	@bash scripts/bench.sh
+
+chaos: setup model  ## the long tests with faults (tests/chaos)
+	@if [ -d tests/chaos ]; then $(PY) -m pytest tests/chaos $(PYTEST_ARGS); \
+	 else echo "chaos: tests/chaos has nothing yet"; fi
+
+clean:  ## remove .venv, caches and build leftovers (not the models)
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

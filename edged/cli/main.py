@@ -1,0 +1,84 @@
+"""`edgectl`: the verbs are modules of their own, imported when they are used."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import signal
+import sys
+
+import click
+
+from edged import __version__
+from edged.cli.output import EXIT_INTERRUPTED, Session
+
+VERBS = {"ask": "edged.cli.ask", "ping": "edged.cli.ping", "status": "edged.cli.status"}
+"""Verb → the module whose `command` it is."""
+
+STDOUT = 1
+
+
+class _LazyGroup(click.Group):
+    """`edgectl status` on a small board should not pay for what `edgectl ask` imports."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return sorted(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        module = VERBS.get(cmd_name)
+        if module is None:
+            return None
+        command = importlib.import_module(module).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            done = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader went away: `edgectl … | head`
+            os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)  # so that the flush at exit has somewhere to go
+            sys.exit(128 + signal.SIGPIPE)
+        return done
+
+
+@click.group(
+    cls=_LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit status: 0 done; 1 the daemon answered with an error; 2 usage; 3 nothing answered; "
+    "78 the configuration is wrong; 130 interrupted.",
+)
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False),
+    help="Configuration that tells where the daemon listens. Default: $EDGED_CONFIG, else ./config.yaml, "
+    "else /etc/edged/config.yaml, else the built-in defaults.",
+)
+@click.option("--endpoint", help="Talk to this endpoint (ipc:///path or tcp://host:port), whatever the configuration.")
+@click.option("--timeout", type=click.FloatRange(min=0.05), help="Seconds to wait for an answer (ask: 30, others: 5).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.version_option(__version__, prog_name="edgectl")
+@click.pass_context
+def cli(ctx: click.Context, config: str | None, endpoint: str | None, timeout: float | None, *, as_json: bool) -> None:
+    """Ask and watch the edged daemon of this machine."""
+    ctx.obj = Session(config, endpoint, timeout, as_json=as_json)
+
+
+def main() -> None:
+    """The console script: every way out has its status, none a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that cannot show a character shows "?"
+    try:
+        status = cli.main(prog_name="edgectl", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except click.Abort:
+        status = EXIT_INTERRUPTED
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+if __name__ == "__main__":
+    main()
