@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-import yaml
 from msgspec import Meta, Struct
 
+from edged import yamlfile
 from edged.errors import ConfigError
 from edged.messages import Priority
 from edged.places import EMBEDDED_MODEL, default_runtime_dir, default_state_dir, models_dir
+from edged.yamlfile import show, shown_key
 
 Count = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
@@ -155,50 +156,24 @@ class Config(_Section, frozen=True):
         return self.profile.model or self.model.path
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """YAML that refuses a key written twice: the later one would win unseen."""
-
-
-def _mapping(loader: _StrictLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-    seen: set[str] = set()
-    for key_node, _ in node.value:
-        key = key_node.value if isinstance(key_node.value, str) else repr(key_node.value)
-        if key in seen:
-            raise yaml.MarkedYAMLError(problem=f"key {key!r} stands twice", problem_mark=key_node.start_mark)
-        seen.add(key)
-    return loader.construct_mapping(node, deep=True)
-
-
-_StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
-
-
 def load(path: str | Path | None) -> Config:
     """Reads and checks a configuration file; None: the defaults. Raises ConfigError."""
     if path is None:
         return parse({}, "defaults")
-    name = str(path)
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(name, "(file)", "a readable UTF-8 file", str(error)) from None
-    try:
-        data = yaml.load(text, _StrictLoader)  # noqa: S506 - a SafeLoader with one more check
-    except yaml.YAMLError as error:
-        raise ConfigError(name, "(syntax)", "YAML", " ".join(str(error).split())) from None
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(name, "(syntax)", "YAML", f"{type(error).__name__}: {error}") from None
-    return parse(data if data is not None else {}, name)
+    data = yamlfile.read(str(path))
+    return parse({} if data is None else data, str(path))
 
 
 def parse(data: object, name: str) -> Config:
     """Checks decoded YAML and fills the places in. Pure but for the environment. Raises ConfigError."""
     if not isinstance(data, dict):
-        raise ConfigError(name, "(top)", "a mapping of keys", _show(data))
+        raise ConfigError(name, "(top)", "a mapping of keys", show(data))
+    yamlfile.only_text_keys(name, data)
     if "path" in data:
         raise ConfigError(name, "path", "a key of config.yaml", "an unknown key")
     try:
         config = msgspec.convert(data, Config)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, RecursionError) as error:
         raise _explain(name, data, str(error)) from None
     config = msgspec.structs.replace(
         config,
@@ -222,7 +197,7 @@ def _check(config: Config, name: str) -> None:
     """Rules that tie keys together."""
     for key, directory in (("runtime_dir", config.runtime_dir), ("state_dir", config.state_dir)):
         if not os.path.isabs(directory) or "\0" in directory:
-            raise ConfigError(name, key, "an absolute path", _show(directory))
+            raise ConfigError(name, key, "an absolute path", show(directory))
     for key, endpoints in (
         ("listen.request", config.request_endpoints),
         ("listen.stream", config.stream_endpoints),
@@ -251,29 +226,29 @@ def _check_endpoint(config: Config, name: str, key: str, endpoint: str) -> None:
     scheme, _, rest = endpoint.partition("://")
     if scheme == "ipc" and rest.startswith("/"):
         if len(os.fsencode(rest)) > UNIX_PATH_MAX:
-            raise ConfigError(name, key, f"a socket path of at most {UNIX_PATH_MAX} bytes", _show(rest))
+            raise ConfigError(name, key, f"a socket path of at most {UNIX_PATH_MAX} bytes", show(rest))
     elif scheme == "tcp" and key != "listen.control":
         host, _, port = rest.rpartition(":")
         if not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
-            raise ConfigError(name, key, "tcp://ADDRESS:PORT", _show(endpoint))
+            raise ConfigError(name, key, "tcp://ADDRESS:PORT", show(endpoint))
         if not config.security.allow_insecure_tcp:
             expected = "ipc:// (TCP needs CURVE, which this version has not got, or security.allow_insecure_tcp: true)"
-            raise ConfigError(name, key, expected, _show(endpoint))
+            raise ConfigError(name, key, expected, show(endpoint))
     else:
         also = "" if key == "listen.control" else " or tcp://ADDRESS:PORT"
-        raise ConfigError(name, key, f"ipc:///absolute/path{also}", _show(endpoint))
+        raise ConfigError(name, key, f"ipc:///absolute/path{also}", show(endpoint))
 
 
 def _explain(name: str, data: dict[Any, Any], message: str) -> ConfigError:
     """msgspec says "Expected `int`, got `str` - at `$.limits.queue`"; we want file, key, expected, found."""
-    what, _, at = message.partition(" - at `")
+    what, _, at = message.rpartition(" - at `") if " - at `" in message else (message, "", "")
     path = at.rstrip("`").removeprefix("$").removeprefix(".") or "(top)"
     if what.startswith("Object contains unknown field"):
-        field = what.split("`")[1]
+        field = shown_key(what.partition("`")[2].rpartition("`")[0])
         key = field if path == "(top)" else f"{path}.{field}"
         return ConfigError(name, key, "a key of config.yaml", "an unknown key")
     expected = what.partition(", got ")[0].removeprefix("Expected ").replace("`", "")
-    return ConfigError(name, path, expected, _show(_lookup(data, path)))
+    return ConfigError(name, path, expected, show(_lookup(data, path)))
 
 
 def _lookup(data: Any, path: str) -> object:
@@ -283,8 +258,3 @@ def _lookup(data: Any, path: str) -> object:
         except (KeyError, IndexError, TypeError, ValueError):
             return data
     return data
-
-
-def _show(value: object) -> str:
-    text = " ".join(repr(value).split())
-    return text if len(text) <= 80 else text[:77] + "…"

@@ -23,7 +23,7 @@ PURE_WORKER_NOT = ("zmq", "llama_cpp", "time", "os", "socket", "threading")
 ONLY_IN = {
     "llama_cpp": ("edged.worker.llama",),
     "numpy": ("edged.worker",),
-    "zmq": ("edged.wire.sockets", "edged.wire.auth", "edged.daemon", "edged.client"),
+    "zmq": ("edged.wire.sockets", "edged.wire.endpoints", "edged.daemon", "edged.client"),
     "jinja2": ("edged.worker.chat",),
     "click": ("edged.cli",),
     "edged.cli": ("edged.cli",),
