@@ -30,6 +30,7 @@ from edged.errors import Code, ConfigError, WireError
 from edged.observe import status
 from edged.observe.log import Log
 from edged.subscriptions import Subscriptions
+from edged.system.memory import Trimmer
 from edged.watchdog.supervisor import GaveUp, Happening, Lost, Supervisor
 from edged.wire import codec
 from edged.wire.endpoints import Endpoints
@@ -53,6 +54,8 @@ class Daemon:
         self._slots: m.Slots | None = None
         self._next_health = self._started
         self._stop_at: float | None = None
+        self._trimmer = Trimmer()
+        self._trimmed_at = 0
         self._signals: list[int] = []
         self._waker, self._wakes = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         for end in (self._waker, self._wakes):
@@ -132,6 +135,20 @@ class Daemon:
         if now >= self._next_health:
             self._next_health = now + self.config.health_interval_s
             self._system("health", status.health_fields(self._broker.lives, self._facts(now), time.time()))
+            self._rest()
+
+    def _rest(self) -> None:
+        """Nothing accepted, nothing kept, but there was: memory goes back to the kernel, the books are checked."""
+        lives = self._broker.lives
+        accepted = lives.pace.counters["accepted"]
+        if accepted != self._trimmed_at and not len(lives.table) and not len(lives.results):
+            self._trimmed_at = accepted
+            self._trimmer.trim()
+            try:
+                lives.check()
+            except AssertionError as error:
+                self._counters["bugs"] += 1
+                self.log.error("bug", kind="invariant", where=_place(error))  # noqa: TRY400 - our Log
 
     # ---- stopping --------------------------------------------------------------------------------------------
 
@@ -209,11 +226,7 @@ class Daemon:
         return [Reply(caller.to, request.id, fields)]
 
     def _bug(self, caller: Caller, error: Exception) -> None:
-        place = error.__traceback__
-        while place is not None and place.tb_next is not None:
-            place = place.tb_next
-        where = f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else "?"
-        self.log.error("bug", kind=type(error).__name__, where=where, identity=caller.identity)
+        self.log.error("bug", kind=type(error).__name__, where=_place(error), identity=caller.identity)
         self._counters["bugs"] += 1
         self._send(caller.to, self._codec.error(None, WireError(Code.INTERNAL, "a bug in the service; it was logged")))
 
@@ -323,3 +336,11 @@ class Daemon:
 
     def _system(self, topic: str, fields: dict[str, Any]) -> None:
         self._endpoints.publish(b"sys/" + topic.encode(), self._codec.event(fields), drop=True)
+
+
+def _place(error: BaseException) -> str:
+    """File and line where it was raised; never its message, which may hold a peer's text."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    return f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else "?"
