@@ -121,7 +121,6 @@ def _compile(template: str) -> jinja2.Template:
         trim_blocks=True,
         lstrip_blocks=True,
         extensions=[loopcontrols],
-        keep_trailing_newline=True,
     )
     environment.filters["tojson"] = _tojson
     try:

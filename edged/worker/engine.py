@@ -1,0 +1,180 @@
+"""The C objects: model, context, batch, thread pools. Called by one thread only.
+
+One `step` decodes a batch: tokens of running answers first, then pieces of prompts. Rows that ask for an output are
+at most `sequences` (n_outputs_max): more is an abort() in llama.cpp, so it is checked here, as are all numbers.
+Every C object lives as long as the process: a reload is a new process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edged.errors import EngineError
+from edged.messages import Load, ThreadPin
+from edged.system import cpu
+from edged.worker import llama
+from edged.worker.sampler import Sampler
+from edged.worker.threads import ComputeThreads
+
+State = ctypes.Array[ctypes.c_uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Tokens of one sequence from `position` on; `output`: the last one's logits are wanted."""
+
+    seq: int
+    position: int
+    tokens: Sequence[int]
+    output: bool
+
+
+class Vocabulary:
+    """The model's tokens: texts, bytes, which of them steer. Safe to use from the prepare thread."""
+
+    def __init__(self, model: llama.Model) -> None:
+        self.handle = llama.model_vocab(model)
+        self.size = llama.vocab_count(self.handle)
+        self.bos = llama.vocab_bos(self.handle)
+        self.bos_text = llama.vocab_text(self.handle, self.bos)
+        self.eos_text = llama.vocab_text(self.handle, llama.vocab_eos(self.handle))
+        self.add_bos = llama.vocab_add_bos(self.handle) and self.bos >= 0
+        self._steering = set(llama.vocab_specials(self.handle))
+        self._eog = {t for t in self._steering if llama.vocab_is_eog(self.handle, t)}
+        self._pieces: dict[int, bytes] = {}
+
+    @property
+    def specials(self) -> list[str]:
+        return [llama.vocab_text(self.handle, t) for t in sorted(self._steering)]
+
+    def is_end(self, token: int) -> bool:
+        return token in self._eog
+
+    def piece(self, token: int) -> bytes:
+        """Bytes of a token in an answer; none for those that steer."""
+        if token in self._steering:
+            return b""
+        data = self._pieces.get(token)
+        if data is None:
+            data = self._pieces[token] = llama.piece(self.handle, token)
+        return data
+
+    def tokenize(self, text: str, *, special: bool) -> list[int]:
+        return llama.tokenize(self.handle, text, special=special)
+
+
+class Engine:
+    """A loaded model with its context."""
+
+    def __init__(self, load: Load, cores: cpu.Cores, progress: Callable[[float], None]) -> None:
+        llama.init(debug=load.log_level == "debug")
+        self.model = llama.model_load(load.model_path, progress)
+        if not llama.model_can_generate(self.model):
+            raise EngineError("the model does not generate text (no decoder, or it needs an encoder)")
+        self.warnings: list[str] = []
+        self.cells = self._cells(load.context)
+        self.sequences, self.batch = load.sequences, load.batch
+        self.chunk = load.prefill_chunk
+        self.vocabulary = Vocabulary(self.model)
+        self._context = llama.context_new(
+            self.model,
+            cells=self.cells,
+            sequences=self.sequences,
+            batch=self.batch,
+            outputs=self.sequences,
+            threads=len(cores.decode),
+            kv_type=load.kv_type,
+        )
+        kind = llama.model_memory_kind(self.model)
+        if kind:
+            self.warnings.append(f"the model's memory is {kind}: parts of a sequence cannot be kept")
+        self._rows = _Batch(self.batch)
+        self._cores = cores
+        self._threads: ComputeThreads | None = None
+
+    def _cells(self, asked: int) -> int:
+        trained = llama.model_train_context(self.model)
+        if 0 < trained < asked:
+            self.warnings.append(f"context {asked} is more than the model was trained for: {trained} is used")
+            return trained
+        return asked
+
+    def warm_up(self) -> list[ThreadPin]:
+        """Pins this thread and decodes once with each pool, so that the compute threads exist; reads them back."""
+        before = cpu.tasks()
+        self._threads = ComputeThreads(self._context, self._cores)
+        token = max(self.vocabulary.bos, 0)
+        self.step([Span(0, 0, [token] * self.chunk, output=True)], prefill=True)
+        self.step([Span(0, self.chunk, [token], output=True)], prefill=False)
+        self.remove(0)
+        pins = self._threads.pins(before)
+        self.warnings += self._threads.warnings
+        return pins
+
+    def step(self, spans: Sequence[Span], *, prefill: bool) -> list[int]:
+        """Decodes; returns the batch row of each wanted output, in order. Raises llama's EngineErrors."""
+        assert self._threads is not None, "warm_up comes first"
+        rows = self._rows.fill(spans, self.sequences)
+        self._threads.use(prefill=prefill)
+        llama.decode(self._context, self._rows.c)
+        return rows
+
+    def sample(self, sampler: Sampler, row: int, position: int) -> int:
+        token = sampler.sample(self._context, row, position)
+        if not 0 <= token < self.vocabulary.size:
+            raise llama.FatalError(f"token {token} is not one of {self.vocabulary.size}")
+        return token
+
+    def remove(self, seq: int) -> None:
+        llama.seq_remove(self._context, seq)
+
+    def last_position(self, seq: int) -> int:
+        return llama.seq_last(self._context, seq)
+
+    def copy_out(self, seq: int) -> State:
+        return llama.seq_copy_out(self._context, seq)
+
+    def copy_in(self, seq: int, state: State) -> None:
+        llama.seq_copy_in(self._context, seq, state)
+
+
+class _Batch:
+    """A llama_batch with numpy views of its arrays; every token belongs to one sequence."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.c = llama.batch_new(size)
+        self._token = _view(self.c.token, size, np.int32)
+        self._position = _view(self.c.pos, size, np.int32)
+        self._output = _view(self.c.logits, size, np.int8)
+        _view(self.c.n_seq_id, size, np.int32)[:] = 1
+        self._seq = self.c.seq_id
+
+    def fill(self, spans: Sequence[Span], most_outputs: int) -> list[int]:
+        total = sum(len(s.tokens) for s in spans)
+        if not 0 < total <= self.size or sum(s.output for s in spans) > most_outputs:
+            raise llama.BadBatchError(f"{total} tokens in a batch of {self.size}, or more than {most_outputs} outputs")
+        outputs: list[int] = []
+        at = 0
+        for span in spans:
+            end = at + len(span.tokens)
+            self._token[at:end] = span.tokens
+            self._position[at:end] = range(span.position, span.position + len(span.tokens))
+            self._output[at:end] = 0
+            for row in range(at, end):
+                self._seq[row][0] = span.seq
+            if span.output:
+                self._output[end - 1] = 1
+                outputs.append(end - 1)
+            at = end
+        self.c.n_tokens = total
+        return outputs
+
+
+def _view(pointer: object, size: int, kind: type) -> NDArray[np.generic]:
+    return np.ctypeslib.as_array(pointer, shape=(size,)).view(kind)  # type: ignore[call-overload,no-any-return]

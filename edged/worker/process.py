@@ -1,0 +1,37 @@
+"""What the worker process is, before it loads anything: disposable, and gone with its parent."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+
+_PR_SET_PDEATHSIG = 1
+_OOM_SCORE = 500
+"""Added to the kernel's own score (0…1000): the worker goes first, the daemon stays."""
+
+
+class OrphanError(Exception):
+    """The parent died before the worker could ask to die with it."""
+
+
+def become_disposable() -> None:
+    """Raises OrphanError. The signal fires when the *thread* that started this process ends."""
+    parent = os.getppid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        raise OrphanError
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write(str(_OOM_SCORE))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for number in (signal.SIGINT, signal.SIGTERM):  # the daemon says Quit, or the link ends
+        signal.signal(number, signal.SIG_IGN)
+
+
+def set_environment() -> None:
+    """For libraries that read it when they are loaded."""
+    os.environ["GGML_NO_BACKTRACE"] = "1"  # else abort() forks gdb
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy is used for views and argmax only
