@@ -202,7 +202,7 @@ def _check(path: str, file: BinaryIO, size: int) -> Header:
         raise ModelFileError(
             ModelFileError.TRUNCATED, f"{path}: truncated: expected {expected} bytes, found {size} bytes"
         )
-    return _header(kept, architecture, template, tensors, parameters, size, data)
+    return _header(kept, template=template, tensors=tensors, parameters=parameters, file_bytes=size, data_bytes=data)
 
 
 def _entries(source: _Source, count: int) -> tuple[dict[str, Value], bool]:
@@ -279,7 +279,7 @@ def _tensors(source: _Source, count: int) -> tuple[int, int]:
 
 
 def _header(
-    kept: dict[str, Value], architecture: str, template: bool, tensors: int, parameters: int, size: int, data: int
+    kept: dict[str, Value], *, template: bool, tensors: int, parameters: int, file_bytes: int, data_bytes: int
 ) -> Header:
     def number(key: str) -> int:
         value = kept.get(key, 0)
@@ -287,13 +287,13 @@ def _header(
 
     heads = number("attention.head_count")
     return Header(
-        architecture=architecture,
+        architecture=str(kept["general.architecture"]),
         name=str(kept.get("general.name", "")),
         quantization=FILE_TYPES.get(number("general.file_type"), "") if "general.file_type" in kept else "",
         parameters=parameters,
         tensors=tensors,
-        file_bytes=size,
-        data_bytes=data,
+        file_bytes=file_bytes,
+        data_bytes=data_bytes,
         context_length=number("context_length"),
         blocks=number("block_count"),
         embedding=number("embedding_length"),

@@ -14,7 +14,7 @@ import time
 import traceback
 from collections.abc import Callable
 
-from edged.messages import Load, Loading, LoadFailed
+from edged.messages import Load, LoadFailed, Loading
 from edged.worker.channel import Channel, LinkClosed
 from edged.worker.process import OrphanError, become_disposable, set_environment
 
@@ -85,7 +85,7 @@ def _report(error: Exception) -> None:
     """Type and places only: a message may quote a prompt."""
     places = "".join(f"\n  {f.filename}:{f.lineno} {f.name}" for f in traceback.extract_tb(error.__traceback__))
     what = str(error) if type(error).__module__.startswith("edged.") else ""
-    print(f"worker: {type(error).__name__} {what}{places}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"worker: {type(error).__name__} {what}{places}\n")
 
 
 if __name__ == "__main__":

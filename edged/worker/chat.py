@@ -88,7 +88,7 @@ class ChatTemplate:
         mark, (text,) = choose_mark([text])
         return split(self._guard.protect(text, mark), mark)
 
-    def _expected(self, roles: list[str], contents: list[str]) -> object:
+    def _expected(self, roles: Sequence[str], contents: Sequence[str]) -> object:
         """What the template itself writes around contents of the same kind (empty stays empty)."""
         harmless = ["x" if c.strip() else c for c in contents]
         try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,7 @@ from edged.system import cpu
 from edged.worker import llama
 from edged.worker.sampler import Sampler
 from edged.worker.threads import ComputeThreads
+from edged.worker.vocabulary import Vocabulary
 
 State = ctypes.Array[ctypes.c_uint8]
 
@@ -32,40 +34,6 @@ class Span:
     position: int
     tokens: Sequence[int]
     output: bool
-
-
-class Vocabulary:
-    """The model's tokens: texts, bytes, which of them steer. Safe to use from the prepare thread."""
-
-    def __init__(self, model: llama.Model) -> None:
-        self.handle = llama.model_vocab(model)
-        self.size = llama.vocab_count(self.handle)
-        self.bos = llama.vocab_bos(self.handle)
-        self.bos_text = llama.vocab_text(self.handle, self.bos)
-        self.eos_text = llama.vocab_text(self.handle, llama.vocab_eos(self.handle))
-        self.add_bos = llama.vocab_add_bos(self.handle) and self.bos >= 0
-        self._steering = set(llama.vocab_specials(self.handle))
-        self._eog = {t for t in self._steering if llama.vocab_is_eog(self.handle, t)}
-        self._pieces: dict[int, bytes] = {}
-
-    @property
-    def specials(self) -> list[str]:
-        return [llama.vocab_text(self.handle, t) for t in sorted(self._steering)]
-
-    def is_end(self, token: int) -> bool:
-        return token in self._eog
-
-    def piece(self, token: int) -> bytes:
-        """Bytes of a token in an answer; none for those that steer."""
-        if token in self._steering:
-            return b""
-        data = self._pieces.get(token)
-        if data is None:
-            data = self._pieces[token] = llama.piece(self.handle, token)
-        return data
-
-    def tokenize(self, text: str, *, special: bool) -> list[int]:
-        return llama.tokenize(self.handle, text, special=special)
 
 
 class Engine:
@@ -176,5 +144,6 @@ class _Batch:
         return outputs
 
 
-def _view(pointer: object, size: int, kind: type) -> NDArray[np.generic]:
-    return np.ctypeslib.as_array(pointer, shape=(size,)).view(kind)  # type: ignore[call-overload,no-any-return]
+def _view(pointer: Any, size: int, kind: type) -> NDArray[np.generic]:
+    view: NDArray[np.generic] = np.ctypeslib.as_array(pointer, shape=(size,)).view(kind)
+    return view

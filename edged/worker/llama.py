@@ -1,7 +1,7 @@
 """The only importer of llama_cpp: the functions the engine needs, typed, with return codes turned into exceptions.
 
-What llama-cpp-python 0.3.36 leaves unbound (thread pools) is declared here. What would abort() inside C is checked
-before the call: sequence numbers, row numbers, batch sizes. Nothing here keeps state but the log callback.
+Tokens are in `vocabulary`, thread pools in `pools`; both go through `C` here. What would abort() inside C is checked
+before the call: sequence numbers, batch sizes. Nothing here keeps state but the log callback.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -20,16 +20,14 @@ from numpy.typing import NDArray
 
 from edged.errors import EngineError
 
-
 VERSION = metadata.version("llama-cpp-python")
 
+__all__ = ["C"]  # for vocabulary and pools
+
 Model = Any
-Vocab = Any
 SamplerHandle = Any
 
 KV_TYPES = {"f16": C.GGML_TYPE_F16, "q8_0": C.GGML_TYPE_Q8_0, "q4_0": C.GGML_TYPE_Q4_0}
-_ATTR_UNKNOWN, _ATTR_CONTROL, _ATTR_USER_DEFINED = 1 << 0, 1 << 3, 1 << 4
-_MAX_THREADS = 512
 _LOG_WARN = 3  # ggml_log_level: none 0, debug 1, info 2, warn 3, error 4, continue 5
 _LOG_CONTINUE = 5
 
@@ -61,77 +59,7 @@ class Context:
     vocab_size: int
 
 
-# ---- thread pools (declared in ggml.h and llama.h, not bound by llama-cpp-python 0.3.36)
-
-
-class _PoolParams(ctypes.Structure):
-    _fields_ = [  # noqa: RUF012 - ctypes reads it
-        ("cpumask", ctypes.c_bool * _MAX_THREADS),
-        ("n_threads", ctypes.c_int),
-        ("prio", ctypes.c_int),
-        ("poll", ctypes.c_uint32),
-        ("strict_cpu", ctypes.c_bool),
-        ("paused", ctypes.c_bool),
-    ]
-
-
-_POOL_PARAMS_SIZE = 528
-"""sizeof(struct ggml_threadpool_params) at the vendored version; another size is another layout."""
-
-
-def _pool_functions() -> tuple[Any, Any, Any, Any] | None:
-    lib: Any = C._lib  # noqa: SLF001 - the binding's handle; dlsym walks its dependencies
-    try:
-        init, new = lib.ggml_threadpool_params_init, lib.ggml_threadpool_new
-        free, attach = lib.ggml_threadpool_free, lib.llama_attach_threadpool
-    except AttributeError:
-        return None
-    if ctypes.sizeof(_PoolParams) != _POOL_PARAMS_SIZE:
-        return None
-    init.argtypes, init.restype = [ctypes.POINTER(_PoolParams), ctypes.c_int], None
-    new.argtypes, new.restype = [ctypes.POINTER(_PoolParams)], ctypes.c_void_p
-    free.argtypes, free.restype = [ctypes.c_void_p], None
-    attach.argtypes, attach.restype = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p], None
-    return init, new, free, attach
-
-
-_POOL = _pool_functions()
-
-
-def pool_new(cores: Sequence[int]) -> int | None:
-    """A pool with one thread per core, each pinned to its own; None when this build has no pools to offer."""
-    if _POOL is None or not cores or max(cores) >= _MAX_THREADS:
-        return None
-    init, new, _, _ = _POOL
-    params = _PoolParams()
-    init(ctypes.byref(params), len(cores))
-    if params.n_threads != len(cores):
-        return None  # the layout is not the one declared above
-    for core in cores:
-        params.cpumask[core] = True
-    params.strict_cpu = True
-    pool: int | None = new(ctypes.byref(params))
-    return pool
-
-
-def pool_attach(context: Context, pool: int, threads: int) -> None:
-    """The pool's size must be `threads` exactly: a smaller one is a SIGSEGV."""
-    assert _POOL is not None
-    C.llama_set_n_threads(context.handle, threads, threads)
-    _POOL[3](context.handle, pool, pool)
-
-
-def threads_set(context: Context, threads: int) -> None:
-    C.llama_set_n_threads(context.handle, threads, threads)
-
-
 # ---- library
-
-
-def _write_log(level: int, text: bytes | None, _data: object) -> None:
-    line = (text or b"").decode("utf-8", "replace").rstrip()
-    if line:
-        print(f"llama.cpp: {line}", file=sys.stderr, flush=True)
 
 
 class _Log:
@@ -142,11 +70,13 @@ class _Log:
         self._last = 0
         self.callback = C.llama_log_callback(self._on_log)
 
-    def _on_log(self, level: int, text: bytes | None, data: object) -> None:
+    def _on_log(self, level: int, text: bytes | None, _data: object) -> None:
         level = self._last if level == _LOG_CONTINUE else level
         self._last = level
-        if self.debug or level >= _LOG_WARN:
-            _write_log(level, text, data)
+        line = (text or b"").decode("utf-8", "replace").rstrip()
+        if line and (self.debug or level >= _LOG_WARN):
+            sys.stderr.write(f"llama.cpp: {line}\n")
+            sys.stderr.flush()
 
 
 _log = _Log()
@@ -159,7 +89,7 @@ def init(*, debug: bool) -> None:
 
 
 def system_info() -> str:
-    return C.llama_print_system_info().decode("utf-8", "replace").strip().rstrip("|").strip()
+    return str(C.llama_print_system_info().decode("utf-8", "replace")).strip(" |")
 
 
 # ---- model
@@ -254,12 +184,8 @@ def context_new(
         raise EngineError(f"no context of {cells} cells and {sequences} sequences could be made")
     if C.llama_n_ctx(handle) < cells or C.llama_n_seq_max(handle) < sequences or C.llama_n_batch(handle) < batch:
         raise EngineError("the context is smaller than asked for")
-    vocab_size = vocab_count(model_vocab(model))
+    vocab_size = int(C.llama_vocab_n_tokens(C.llama_model_get_vocab(model)))
     return Context(handle, C.llama_get_memory(handle), sequences, batch, vocab_size)
-
-
-def model_vocab(model: Model) -> Vocab:
-    return C.llama_model_get_vocab(model)
 
 
 def batch_new(size: int) -> Any:
@@ -285,7 +211,8 @@ def logits(context: Context, row: int) -> NDArray[np.float32]:
     if not pointer:
         raise FatalError(f"no logits for row {row}")
     address = ctypes.addressof(pointer.contents)
-    return np.frombuffer((ctypes.c_float * context.vocab_size).from_address(address), dtype=np.float32)
+    array: NDArray[np.float32] = np.ctypeslib.as_array((ctypes.c_float * context.vocab_size).from_address(address))
+    return array
 
 
 def _check_seq(context: Context, seq: int) -> None:
@@ -309,7 +236,7 @@ def seq_last(context: Context, seq: int) -> int:
 def seq_copy_out(context: Context, seq: int) -> ctypes.Array[ctypes.c_uint8]:
     _check_seq(context, seq)
     size = C.llama_state_seq_get_size(context.handle, seq)
-    buffer = (ctypes.c_uint8 * size)()
+    buffer: ctypes.Array[ctypes.c_uint8] = (ctypes.c_uint8 * size)()
     if C.llama_state_seq_get_data(context.handle, buffer, size, seq) != size:
         raise FatalError(f"the state of sequence {seq} could not be copied out")
     return buffer
@@ -319,72 +246,6 @@ def seq_copy_in(context: Context, seq: int, state: ctypes.Array[ctypes.c_uint8])
     _check_seq(context, seq)
     if C.llama_state_seq_set_data(context.handle, state, len(state), seq) == 0:
         raise FatalError(f"the state of sequence {seq} could not be copied in")
-
-
-# ---- vocabulary
-
-
-def vocab_count(vocab: Vocab) -> int:
-    return int(C.llama_vocab_n_tokens(vocab))
-
-
-def vocab_bos(vocab: Vocab) -> int:
-    """-1: the model has none."""
-    return int(C.llama_vocab_bos(vocab))
-
-
-def vocab_eos(vocab: Vocab) -> int:
-    return int(C.llama_vocab_eos(vocab))
-
-
-def vocab_add_bos(vocab: Vocab) -> bool:
-    return bool(C.llama_vocab_get_add_bos(vocab))
-
-
-def vocab_text(vocab: Vocab, token: int) -> str:
-    if token < 0:
-        return ""
-    text = C.llama_vocab_get_text(vocab, token)
-    return text.decode("utf-8", "replace") if text else ""
-
-
-def vocab_is_eog(vocab: Vocab, token: int) -> bool:
-    return bool(C.llama_vocab_is_eog(vocab, token))
-
-
-def vocab_specials(vocab: Vocab) -> list[int]:
-    """Tokens that steer: control, unknown, end of generation, and user-defined ones of the form <|…|>."""
-    out = []
-    for token in range(vocab_count(vocab)):
-        attr = C.llama_vocab_get_attr(vocab, token)
-        if attr & (_ATTR_CONTROL | _ATTR_UNKNOWN) or C.llama_vocab_is_eog(vocab, token):
-            out.append(token)
-        elif attr & _ATTR_USER_DEFINED:
-            text = vocab_text(vocab, token)
-            if text.startswith("<|") and text.endswith("|>"):
-                out.append(token)
-    return out
-
-
-def tokenize(vocab: Vocab, text: str, *, special: bool) -> list[int]:
-    """Token ids without BOS; `special`: texts of special tokens become those tokens."""
-    data = text.encode()
-    room = len(data) + 16
-    buffer = (C.llama_token * room)()
-    count = C.llama_tokenize(vocab, data, len(data), buffer, room, False, special)
-    if count < 0:
-        raise EngineError(f"tokenizing {len(data)} bytes returned {count}")
-    return list(buffer[:count])
-
-
-def piece(vocab: Vocab, token: int) -> bytes:
-    """The bytes of a token; none for control tokens."""
-    buffer = ctypes.create_string_buffer(64)
-    size = C.llama_token_to_piece(vocab, token, buffer, len(buffer), 0, False)
-    if size < 0:
-        buffer = ctypes.create_string_buffer(-size)
-        size = C.llama_token_to_piece(vocab, token, buffer, -size, 0, False)
-    return buffer.raw[: max(size, 0)]
 
 
 # ---- samplers

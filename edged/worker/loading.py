@@ -70,23 +70,27 @@ def load(request: Load, progress: Callable[[float], None]) -> tuple[Engine, Prep
         pins = engine.warm_up()
     except errors.EngineError as error:
         raise LoadError("engine", f"{request.model_path}: the first decode failed: {error}") from None
-    return engine, prepare, Ready(
-        name=Path(request.model_path).stem,
-        architecture=header.architecture,
-        description=llama.model_description(engine.model),
-        parameters=llama.model_parameters(engine.model),
-        size_bytes=header.file_bytes,
-        train_context=llama.model_train_context(engine.model),
-        context=engine.cells,
-        sequences=engine.sequences,
-        prefill_chunk=engine.chunk,
-        vocab=words.size,
-        chat_template=template.source,
-        threads=pins,
-        load_ms=(time.monotonic() - started) * 1000,
-        kv_bytes=kv_bytes(header, engine.cells, request.kv_type),
-        build=f"llama-cpp-python {llama.VERSION}: {llama.system_info()}",
-        warnings=engine.warnings + ([template.warning] if template.warning else []),
+    return (
+        engine,
+        prepare,
+        Ready(
+            name=Path(request.model_path).stem,
+            architecture=header.architecture,
+            description=llama.model_description(engine.model),
+            parameters=llama.model_parameters(engine.model),
+            size_bytes=header.file_bytes,
+            train_context=llama.model_train_context(engine.model),
+            context=engine.cells,
+            sequences=engine.sequences,
+            prefill_chunk=engine.chunk,
+            vocab=words.size,
+            chat_template=template.source,
+            threads=pins,
+            load_ms=(time.monotonic() - started) * 1000,
+            kv_bytes=kv_bytes(header, engine.cells, request.kv_type),
+            build=f"llama-cpp-python {llama.VERSION}: {llama.system_info()}",
+            warnings=engine.warnings + ([template.warning] if template.warning else []),
+        ),
     )
 
 

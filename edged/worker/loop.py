@@ -113,8 +113,7 @@ class Loop:
             self._channel.send(*out)
             return
         self._scheduler.commit(plan)
-        for chunk in plan.chunks:
-            out.append(Prefilled(chunk.rid, chunk.stop, len(self._requests[chunk.rid].prompt), 0))
+        out += [Prefilled(c.rid, c.stop, len(self._requests[c.rid].prompt), 0) for c in plan.chunks]
         rids = [r.rid for r in plan.rows] + [c.rid for c in plan.chunks if c.last]
         for rid, row in zip(rids, rows, strict=True):
             self._sample(rid, row, out)
@@ -123,8 +122,9 @@ class Loop:
 
     def _spans(self, plan: Plan) -> list[Span]:
         spans = [Span(r.seq, r.position, (self._requests[r.rid].last,), output=True) for r in plan.rows]
-        for c in plan.chunks:
-            spans.append(Span(c.seq, c.start, self._requests[c.rid].prompt[c.start : c.stop], output=c.last))
+        spans += [
+            Span(c.seq, c.start, self._requests[c.rid].prompt[c.start : c.stop], output=c.last) for c in plan.chunks
+        ]
         return spans
 
     def _move(self, moves: tuple[Move, ...], out: list[Up]) -> None:

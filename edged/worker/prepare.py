@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from edged.errors import Code
 from edged.messages import Message, Refused, Start, Tokenize
 from edged.worker.chat import ChatTemplate, TemplateRefusalError
-from edged.worker.engine import Vocabulary
+from edged.worker.vocabulary import Vocabulary
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from edged.messages import Done, Sampled, Start, Up
 from edged.worker.detok import Detokenizer
-from edged.worker.engine import State, Vocabulary
+from edged.worker.engine import State
 from edged.worker.sampler import Sampler
+from edged.worker.vocabulary import Vocabulary
 
 
 class Request:

@@ -58,9 +58,7 @@ class Sampler:
         if self._chain is None:
             return int(np.argmax(llama.logits(context, row)))
         if not self._greedy:
-            llama.chain_replace_last(
-                self._chain, self._fixed, llama.sampler_dist(draw_seed(self._seed, position))
-            )
+            llama.chain_replace_last(self._chain, self._fixed, llama.sampler_dist(draw_seed(self._seed, position)))
         return llama.sampler_sample(self._chain, context, row)
 
     def close(self) -> None:

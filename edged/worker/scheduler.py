@@ -161,7 +161,8 @@ class Scheduler:
 
     def submit(self, rid: int, prompt: int, max_tokens: int) -> int:
         """A prepared request; returns its limit. Raises ContextOverflowError."""
-        assert rid not in self._requests and prompt > 0 and max_tokens > 0, (rid, prompt, max_tokens)
+        assert rid not in self._requests, rid
+        assert min(prompt, max_tokens) > 0, (prompt, max_tokens)
         if prompt + 1 > self.context:
             raise ContextOverflowError(prompt, self.context)
         limit = min(max_tokens, self.context - prompt)
@@ -266,7 +267,8 @@ class Scheduler:
         return tuple(chunks)
 
     def _set_aside(self, request: _Request) -> SetAside:
-        assert request.seq is not None and request is not self._running()[0], "the oldest is never set aside"
+        assert request is not self._running()[0], "the oldest is never set aside"
+        assert request.seq is not None
         move = SetAside(request.rid, request.seq, request.filled)
         self.kv.release(request.seq)
         request.seq, request.aside = None, True

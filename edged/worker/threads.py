@@ -12,7 +12,7 @@ import os
 
 from edged.messages import ThreadPin
 from edged.system import cpu
-from edged.worker import llama
+from edged.worker import llama, pools
 
 
 class ComputeThreads:
@@ -21,9 +21,9 @@ class ComputeThreads:
     def __init__(self, context: llama.Context, cores: cpu.Cores) -> None:
         self._context, self._cores = context, cores
         self.warnings = list(cores.warnings)
-        self._decode = llama.pool_new(cores.decode)
+        self._decode = pools.new(cores.decode)
         same = cores.prefill == cores.decode
-        self._prefill = self._decode if same else llama.pool_new(cores.prefill)
+        self._prefill = self._decode if same else pools.new(cores.prefill)
         if self._decode is None or self._prefill is None:
             self.warnings.append("compute threads are not pinned one by one: this llama.cpp has no thread pools")
         try:
@@ -46,9 +46,9 @@ class ComputeThreads:
         pool = self._prefill if prefill else self._decode
         count = len(self._cores.prefill if prefill else self._cores.decode)
         if pool is None:
-            llama.threads_set(self._context, count)
+            pools.set_count(self._context, count)
         else:
-            llama.pool_attach(self._context, pool, count)
+            pools.attach(self._context, pool, count)
 
     def pins(self, before: set[int]) -> list[ThreadPin]:
         """The compute threads as the kernel shows them: this one and those that came with the first decodes."""

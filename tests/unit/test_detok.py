@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,7 +11,7 @@ TEXT = st.text("abé日😀", max_size=40)
 
 def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     edges = [0, *sorted(c % (len(data) + 1) for c in cuts), len(data)]
-    return [data[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    return [data[a:b] for a, b in pairwise(edges)]
 
 
 def run(parts: list[bytes], stops: list[str]) -> tuple[str, str | None, list[str]]:
@@ -57,7 +59,12 @@ def test_only_an_undecided_suffix_is_held(text: str, stops: list[str]) -> None:
 
 def test_a_character_is_held_until_whole() -> None:
     detok = Detokenizer([])
-    assert [detok.feed(b"\xe6\x97"), detok.feed(b"\xa5!"), detok.feed(b"\xf0\x9f"), detok.finish()] == ["", "日!", "", ""]
+    assert [detok.feed(b"\xe6\x97"), detok.feed(b"\xa5!"), detok.feed(b"\xf0\x9f"), detok.finish()] == [
+        "",
+        "日!",
+        "",
+        "",
+    ]
 
 
 def test_the_flush_lets_go_of_a_beginning_that_never_ended() -> None:
