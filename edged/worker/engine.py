@@ -46,8 +46,9 @@ class Engine:
             raise EngineError("the model does not generate text (no decoder, or it needs an encoder)")
         self.warnings: list[str] = []
         self.cells = self._cells(load.context)
-        self.sequences, self.batch = load.sequences, load.batch
-        self.chunk = load.prefill_chunk
+        self.sequences = load.sequences
+        self.batch = min(load.batch, self.cells)  # llama.cpp bounds it the same way
+        self.chunk = min(load.prefill_chunk, self.batch - self.sequences)
         self.vocabulary = Vocabulary(self.model)
         self._context = llama.context_new(
             self.model,
