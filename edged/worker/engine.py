@@ -79,7 +79,8 @@ class Engine:
         self._threads = ComputeThreads(self._context, self._cores)
         token = max(self.vocabulary.bos, 0)
         self.step([Span(0, 0, [token] * self.chunk, output=True)], prefill=True)
-        self.step([Span(0, self.chunk, [token], output=True)], prefill=False)
+        (row,) = self.step([Span(0, self.chunk, [token], output=True)], prefill=False)
+        llama.logits(self._context, row)
         self.remove(0)
         pins = self._threads.pins(before)
         self.warnings += self._threads.warnings
@@ -102,8 +103,11 @@ class Engine:
     def remove(self, seq: int) -> None:
         llama.seq_remove(self._context, seq)
 
-    def last_position(self, seq: int) -> int:
-        return llama.seq_last(self._context, seq)
+    def check_empty(self) -> None:
+        """With no request there is no cell in use. Raises FatalError: the books and the cache differ."""
+        left = {s: last for s in range(self.sequences) if (last := llama.seq_last(self._context, s)) >= 0}
+        if left:
+            raise llama.FatalError(f"idle, but sequences hold tokens up to {left}")
 
     def copy_out(self, seq: int) -> State:
         return llama.seq_copy_out(self._context, seq)

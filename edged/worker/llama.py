@@ -158,7 +158,8 @@ def model_memory_kind(model: Model) -> str | None:
 
 
 def model_can_generate(model: Model) -> bool:
-    return bool(C.llama_model_has_decoder(model)) and not C.llama_model_has_encoder(model)
+    other = C.llama_model_has_encoder(model) or C.llama_model_is_diffusion(model)
+    return bool(C.llama_model_has_decoder(model)) and not other
 
 
 # ---- context

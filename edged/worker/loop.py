@@ -51,6 +51,7 @@ class Loop:
 
     def _idle(self) -> None:
         self._scheduler.check()
+        self._engine.check_empty()
         self._tell_slots()
         if self._channel.wait(self._prepare.wake):
             self._prepare.clear()
@@ -76,20 +77,20 @@ class Loop:
                 raise ValueError("the daemon said Load twice")
         self._tell_slots()
 
-    def _prepared(self, done: Prepared | Refused) -> None:
-        if isinstance(done, Prepared) and isinstance(done.job, Tokenize):
-            fits = len(done.tokens) + 1 <= self._engine.cells
-            self._channel.send(Tokenized(done.job.rid, done.tokens, fits))
-            return
-        rid = done.rid if isinstance(done, Refused) else done.job.rid
-        waited = rid in self._preparing
-        self._preparing.discard(rid)
-        if isinstance(done, Prepared) and isinstance(done.job, Start):
-            if waited:
-                self._submit(done.job, done.tokens)
-        elif isinstance(done, Refused):
-            self._channel.send(done)
-        self._tell_slots()
+    def _prepared(self, done: Prepared) -> None:
+        match done:
+            case Prepared(job=Tokenize(rid=rid), result=result):
+                if isinstance(result, list):
+                    self._channel.send(Tokenized(rid, result, len(result) + 1 <= self._engine.cells))
+                else:
+                    self._channel.send(result)
+            case Prepared(job=Start() as start, result=result) if start.rid in self._preparing:
+                self._preparing.remove(start.rid)
+                if isinstance(result, Refused):
+                    self._channel.send(result)
+                else:
+                    self._submit(start, result)
+                self._tell_slots()
 
     def _submit(self, start: Start, tokens: list[int]) -> None:
         try:

@@ -22,10 +22,10 @@ from edged.worker.vocabulary import Vocabulary
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A job done: its prompt's token ids."""
+    """A job done: its prompt's token ids, or why there are none."""
 
     job: Start | Tokenize
-    tokens: list[int]
+    result: list[int] | Refused
 
 
 class PromptMaker:
@@ -52,7 +52,7 @@ class Prepare:
     def __init__(self, maker: PromptMaker, cpus: Iterable[int]) -> None:
         self._maker, self._cpus = maker, set(cpus)
         self._jobs: queue.SimpleQueue[Start | Tokenize] = queue.SimpleQueue()
-        self._done: deque[Prepared | Refused] = deque()
+        self._done: deque[Prepared] = deque()
         self.wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def start(self) -> None:
@@ -61,7 +61,7 @@ class Prepare:
     def put(self, job: Start | Tokenize) -> None:
         self._jobs.put(job)
 
-    def take(self) -> list[Prepared | Refused]:
+    def take(self) -> list[Prepared]:
         """What is done by now. No system call: it is asked before every step."""
         return [self._done.popleft() for _ in range(len(self._done))]
 
@@ -74,10 +74,11 @@ class Prepare:
         with contextlib.suppress(OSError):  # it works anywhere; only the compute threads are promised their cores
             os.sched_setaffinity(0, self._cpus)
         while True:
-            self._done.append(self._work(self._jobs.get()))
+            job = self._jobs.get()
+            self._done.append(Prepared(job, self._work(job)))
             os.eventfd_write(self.wake, 1)
 
-    def _work(self, job: Start | Tokenize) -> Prepared | Refused:
+    def _work(self, job: Start | Tokenize) -> list[int] | Refused:
         text = job.prompt if isinstance(job, Start) else job.text
         try:
             tokens = self._maker.tokens(text, job.messages)
@@ -87,4 +88,4 @@ class Prepare:
             return Refused(job.rid, Code.INTERNAL, f"preparing the prompt failed ({type(error).__name__})")
         if not tokens and isinstance(job, Start):
             return Refused(job.rid, Code.BAD_REQUEST, "the prompt has no tokens")
-        return Prepared(job, tokens)
+        return tokens

@@ -25,10 +25,13 @@ class Vocabulary:
         self.size = int(C.llama_vocab_n_tokens(self._handle))
         self.bos = int(C.llama_vocab_bos(self._handle))
         self.bos_text = self._text(self.bos)
-        self.eos_text = self._text(int(C.llama_vocab_eos(self._handle)))
+        eos = int(C.llama_vocab_eos(self._handle))
+        self.eos_text = self._text(eos)
         self.add_bos = bool(C.llama_vocab_get_add_bos(self._handle)) and self.bos >= 0
-        self._ends = {t for t in range(self.size) if C.llama_vocab_is_eog(self._handle, t)}
-        self._steering = self._ends | {t for t in range(self.size) if self._is_steering(t)}
+        steering = {t for t in range(self.size) if self._is_steering(t)}
+        named = {eos, int(C.llama_vocab_eot(self._handle))} - {-1}  # all other ends are control tokens
+        self._ends = {t for t in steering | named if C.llama_vocab_is_eog(self._handle, t)}
+        self._steering = steering | self._ends
         self._pieces: dict[int, bytes] = {}
 
     def _is_steering(self, token: int) -> bool:

@@ -207,5 +207,4 @@ def worker(model: Path) -> Iterator[Worker]:
     assert worker.process.wait(PATIENCE_S) == 0
     worker.sock.close()
 
-
     return Abort

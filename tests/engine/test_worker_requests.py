@@ -130,6 +130,7 @@ def test_bos_is_what_the_template_says_once(worker: Worker) -> None:
 
 
 def test_a_prompt_of_the_whole_context_overflows_with_both_numbers(worker: Worker) -> None:
+    """Counted without reading it: `fits` is the same sum."""
     fits = worker.tokens(text=" a" * 2047)
     assert (len(fits.tokens), fits.fits) == (2047, True)
     over = worker.tokens(text=" a" * 2048)
@@ -138,12 +139,6 @@ def test_a_prompt_of_the_whole_context_overflows_with_both_numbers(worker: Worke
     assert isinstance(answer.end, Refused)
     assert answer.end.code == "context_overflow"
     assert "2049 > 2048" in answer.end.message
-
-
-def test_a_request_of_the_whole_context_is_clamped(worker: Worker) -> None:
-    answer = worker.ask(prompt=" a" * 2044, max_tokens=4096)
-    ended(answer, "length")
-    assert len(answer.ids) == 4
 
 
 def test_a_refused_prompt_leaves_the_worker_alone(worker: Worker) -> None:
@@ -189,5 +184,5 @@ def test_an_abort_while_preparing_or_waiting(worker: Worker) -> None:
 def test_busy_time_is_counted(worker: Worker) -> None:
     worker.ask("Hi", max_tokens=8)
     slots = worker.until_slots(lambda s: s.busy == 0)
-    assert 0 < slots.active_seconds
-    assert 0 < slots.busy_seconds
+    assert slots.active_seconds > 0
+    assert slots.busy_seconds > 0
