@@ -124,31 +124,31 @@ def test_the_kernel_would_take_it_first(spawn) -> None:
 
 def counting(first: int) -> str:
     """A prompt whose answer has no near ties: batches of other shapes round otherwise, which must not show here."""
-    return ", ".join(str(n) for n in range(first, first + 20)) + ","
+    return ", ".join(str(n) for n in range(first, first + 6)) + ","
 
 
 def test_set_aside_and_back_is_the_same_text(spawn) -> None:
-    prompts = [counting(n) for n in (100, 300, 500, 700)]
+    prompts = [counting(n) for n in (100, 300, 500)]
     roomy, tight = spawn(context=2048), spawn(context=512)
     texts = []
     for worker in (roomy, tight):
         worker.ready()
-        rids = [worker.start(prompt=p, max_tokens=200) for p in prompts]
+        rids = [worker.start(prompt=p, max_tokens=170) for p in prompts]
         answers = worker.finish(*rids)
         slots = worker.until_slots(lambda s: s.busy == 0)
         assert slots.cells_used == slots.set_aside == 0
         assert (slots.set_aside_total > 0) == (worker is tight)
         texts.append([answers[rid].text for rid in rids])
     assert texts[0] == texts[1]
-    assert texts[0][0].startswith(" 120, 121, 122,")
+    assert texts[0][0].startswith(" 106, 107, 108,")
 
 
 def test_a_request_set_aside_goes_on_exactly_where_it_was(spawn) -> None:
     """The same batches but for the pause: in the second run the older request ends where the younger was set aside."""
-    story, other = "Tell me a long story about a lighthouse.", "Write about rain."
-    tight = spawn(context=256, sequences=2)
+    older, younger = " a" * 150, " rain and wind" * 33
+    tight = spawn(context=512, sequences=2)
     tight.ready()
-    a, b = tight.start(story, max_tokens=200), tight.start(other, max_tokens=60)
+    a, b = tight.start(prompt=older, max_tokens=150), tight.start(prompt=younger, max_tokens=150)
     said = {a: 0, b: 0}
     ids: list[int] = []
     joint = None
@@ -159,11 +159,11 @@ def test_a_request_set_aside_goes_on_exactly_where_it_was(spawn) -> None:
         if isinstance(message, Slots) and message.set_aside and joint is None:
             joint = said[a] - 1
     assert joint is not None
-    assert said[a] > joint
-    roomy = spawn(context=256, sequences=2)
+    roomy = spawn(context=512, sequences=2)
     roomy.ready()
-    first, second = roomy.start(story, max_tokens=joint), roomy.start(other, max_tokens=60)
+    first, second = roomy.start(prompt=older, max_tokens=joint), roomy.start(prompt=younger, max_tokens=150)
     assert roomy.finish(first, second)[second].ids == ids
+    assert roomy.slots[-1].set_aside_total == 0
 
 
 def test_two_thread_counts(spawn) -> None:
