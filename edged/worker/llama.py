@@ -29,6 +29,7 @@ SamplerHandle = Any
 
 KV_TYPES = {"f16": C.GGML_TYPE_F16, "q8_0": C.GGML_TYPE_Q8_0, "q4_0": C.GGML_TYPE_Q4_0}
 _LOG_WARN = 3  # ggml_log_level: none 0, debug 1, info 2, warn 3, error 4, continue 5
+_LOG_ERROR = 4
 _LOG_CONTINUE = 5
 
 
@@ -67,6 +68,7 @@ class _Log:
 
     def __init__(self) -> None:
         self.debug = False
+        self.last_error = ""
         self._last = 0
         self.callback = C.llama_log_callback(self._on_log)
 
@@ -74,6 +76,8 @@ class _Log:
         level = self._last if level == _LOG_CONTINUE else level
         self._last = level
         line = (text or b"").decode("utf-8", "replace").rstrip()
+        if line and level == _LOG_ERROR:
+            self.last_error = " ".join(line.split())[:300]
         if line and (self.debug or level >= _LOG_WARN):
             sys.stderr.write(f"llama.cpp: {line}\n")
             sys.stderr.flush()
@@ -115,7 +119,7 @@ def model_load(path: str, progress: Callable[[float], None]) -> Model:
     if failures:
         raise failures[0]
     if not model:
-        raise EngineError("llama.cpp could not load the model")
+        raise EngineError(f"llama.cpp could not load the model: {_log.last_error or 'no reason given'}")
     return model
 
 
@@ -182,7 +186,8 @@ def context_new(
     params.no_perf = True
     handle = C.llama_init_from_model(model, params)
     if not handle:
-        raise EngineError(f"no context of {cells} cells and {sequences} sequences could be made")
+        why = _log.last_error or "no reason given"
+        raise EngineError(f"no context of {cells} cells and {sequences} sequences could be made: {why}")
     if C.llama_n_ctx(handle) < cells or C.llama_n_seq_max(handle) < sequences or C.llama_n_batch(handle) < batch:
         raise EngineError("the context is smaller than asked for")
     vocab_size = int(C.llama_vocab_n_tokens(C.llama_model_get_vocab(model)))

@@ -28,7 +28,7 @@ PROCESS_BYTES = 64 << 20
 
 
 class LoadError(Exception):
-    """The model is refused; `kind` goes into LoadFailed."""
+    """The model is refused. `kind` goes into LoadFailed: those of ModelFileError, "memory", "config", "engine"."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
