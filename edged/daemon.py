@@ -30,7 +30,7 @@ from edged.errors import Code, ConfigError, WireError
 from edged.observe import status
 from edged.observe.log import Log
 from edged.subscriptions import Subscriptions
-from edged.system.memory import Trimmer
+from edged.system.trim import Trimmer
 from edged.watchdog.supervisor import GaveUp, Happening, Lost, Supervisor
 from edged.wire import codec
 from edged.wire.endpoints import Endpoints

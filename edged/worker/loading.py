@@ -1,0 +1,110 @@
+"""From `Load` to an engine that is warm, or to a refusal with its reason.
+
+The order matters: the file is looked at before llama.cpp sees it, memory is estimated before anything is taken,
+and the prepare thread is started before the first decode (threads started later inherit a compute core).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from edged import errors
+from edged.messages import Load, Ready
+from edged.system import cpu, gguf
+from edged.system.memory import available_bytes
+from edged.worker import llama
+from edged.worker.chat import ChatTemplate
+from edged.worker.engine import Engine
+from edged.worker.prepare import Prepare, PromptMaker
+
+KV_BYTES = {"f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
+"""Bytes per value: block size ÷ block length of the ggml type."""
+
+PROCESS_BYTES = 64 << 20
+"""Python, numpy, jinja2 and the library, measured 46 MB after the import on x86-64, and some room."""
+
+
+class LoadError(Exception):
+    """The model is refused. `kind` goes into LoadFailed: those of ModelFileError, "memory", "config", "engine"."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def load(request: Load, progress: Callable[[float], None]) -> tuple[Engine, Prepare, Ready]:
+    """Raises LoadError."""
+    started = time.monotonic()
+    try:
+        header = gguf.check(request.model_path)
+    except errors.ModelFileError as error:
+        raise LoadError(error.kind, str(error)) from None
+    if request.kv_type not in llama.KV_TYPES:
+        raise LoadError("config", f"kv_type {request.kv_type!r} is none of {', '.join(llama.KV_TYPES)}")
+    need, have = estimate(header, request), available_bytes()
+    if have is not None and need > have:
+        raise LoadError("memory", f"the model needs about {need >> 20} MB, {have >> 20} MB are available")
+    allowed = os.sched_getaffinity(0)
+    cores = cpu.choose(
+        cpu.read_cpus(),
+        allowed,
+        cpu.read_quota(),
+        reserve=request.reserve_cores,
+        threads=request.threads,
+        prefill_threads=request.prefill_threads,
+    )
+    try:
+        engine = Engine(request, cores, progress)
+    except errors.EngineError as error:
+        raise LoadError("engine", f"{request.model_path}: {error}") from None
+    words = engine.vocabulary
+    template = ChatTemplate(
+        llama.model_template(engine.model), bos=words.bos_text, eos=words.eos_text, specials=words.specials
+    )
+    prepare = Prepare(PromptMaker(words, template), cores.spare)
+    prepare.start()
+    try:
+        pins = engine.warm_up()
+    except errors.EngineError as error:
+        raise LoadError("engine", f"{request.model_path}: the first decode failed: {error}") from None
+    return (
+        engine,
+        prepare,
+        Ready(
+            name=Path(request.model_path).stem,
+            architecture=header.architecture,
+            description=llama.model_description(engine.model),
+            parameters=llama.model_parameters(engine.model),
+            size_bytes=header.file_bytes,
+            train_context=llama.model_train_context(engine.model),
+            context=engine.cells,
+            sequences=engine.sequences,
+            prefill_chunk=engine.chunk,
+            vocab=words.size,
+            chat_template=template.source,
+            threads=pins,
+            load_ms=(time.monotonic() - started) * 1000,
+            kv_bytes=kv_bytes(header, engine.cells, request.kv_type),
+            build=f"llama-cpp-python {llama.VERSION}: {llama.system_info()}",
+            warnings=engine.warnings + ([template.warning] if template.warning else []),
+        ),
+    )
+
+
+def estimate(header: gguf.Header, request: Load) -> int:
+    """Bytes wanted: file, KV cache, compute buffer (logits of every output and of a batch's widest layer), process.
+
+    An estimate: weights that are repacked for the CPU come on top, as anonymous memory of up to the file's size.
+    """
+    logits = 2 * 4 * request.sequences * header.vocab
+    layer = 4 * request.batch * (4 * header.embedding + 2 * header.feed_forward)
+    context = min(request.context, header.context_length or request.context)
+    kv = kv_bytes(header, context, request.kv_type)
+    return header.file_bytes + kv + logits + layer + PROCESS_BYTES
+
+
+def kv_bytes(header: gguf.Header, context: int, kv_type: str) -> int:
+    return header.kv_bytes_per_cell(KV_BYTES[kv_type]) * context

@@ -1,0 +1,91 @@
+"""The prepare thread: templates and tokenizing, off the decode loop.
+
+Jobs go in by a queue and come back, in order, by another; an eventfd wakes the loop when it sleeps. The thread keeps
+to the spare CPUs. It holds no request state: a job that was aborted meanwhile is dropped by the loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from edged.errors import Code
+from edged.messages import Message, Refused, Start, Tokenize
+from edged.worker.chat import ChatTemplate, TemplateRefusalError
+from edged.worker.vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A job done: its prompt's token ids, or why there are none."""
+
+    job: Start | Tokenize
+    result: list[int] | Refused
+
+
+class PromptMaker:
+    """Text or messages → token ids, BOS as the model asks."""
+
+    def __init__(self, vocabulary: Vocabulary, template: ChatTemplate) -> None:
+        self._vocabulary, self._template = vocabulary, template
+
+    def tokens(self, text: str | None, messages: Sequence[Message] | None) -> list[int]:
+        """Raises TemplateRefusalError."""
+        if messages is None:
+            bos, segments = False, self._template.plain(text or "")
+        else:
+            rendered = self._template.render(messages)
+            bos, segments = rendered.bos, rendered.segments
+        special = messages is not None
+        ids = [t for s in segments for t in self._vocabulary.tokenize(s, special=special)]
+        return [self._vocabulary.bos, *ids] if bos or self._vocabulary.add_bos else ids
+
+
+class Prepare:
+    """The thread with its two queues."""
+
+    def __init__(self, maker: PromptMaker, cpus: Iterable[int]) -> None:
+        self._maker, self._cpus = maker, set(cpus)
+        self._jobs: queue.SimpleQueue[Start | Tokenize] = queue.SimpleQueue()
+        self._done: deque[Prepared] = deque()
+        self.wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="prepare", daemon=True).start()
+
+    def put(self, job: Start | Tokenize) -> None:
+        self._jobs.put(job)
+
+    def take(self) -> list[Prepared]:
+        """What is done by now. No system call: it is asked before every step."""
+        return [self._done.popleft() for _ in range(len(self._done))]
+
+    def clear(self) -> None:
+        """Takes the wake-up back; before `take`, so that none is lost."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.wake)
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError):  # it works anywhere; only the compute threads are promised their cores
+            os.sched_setaffinity(0, self._cpus)
+        while True:
+            job = self._jobs.get()
+            self._done.append(Prepared(job, self._work(job)))
+            os.eventfd_write(self.wake, 1)
+
+    def _work(self, job: Start | Tokenize) -> list[int] | Refused:
+        text = job.prompt if isinstance(job, Start) else job.text
+        try:
+            tokens = self._maker.tokens(text, job.messages)
+        except TemplateRefusalError as error:
+            return Refused(job.rid, Code.BAD_REQUEST, str(error))
+        except Exception as error:  # noqa: BLE001 - one request's trouble; its text must not reach the log
+            return Refused(job.rid, Code.INTERNAL, f"preparing the prompt failed ({type(error).__name__})")
+        if not tokens and isinstance(job, Start):
+            return Refused(job.rid, Code.BAD_REQUEST, "the prompt has no tokens")
+        return tokens

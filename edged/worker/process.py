@@ -1,0 +1,45 @@
+"""What the worker process is, before it loads anything: disposable, and gone with its parent."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+
+_PR_SET_PDEATHSIG = 1
+_OOM_SCORE = 500
+"""Added to the kernel's own score (0…1000): the worker goes first, the daemon stays."""
+
+
+SPIN_AARCH64 = 2_000_000
+"""How often a compute thread looks for work before it sleeps: long enough to span the sampling between two steps, short
+enough that idle costs nothing. libgomp's own 300,000 lasts milliseconds on x86-64, whose pause instruction is slow, but
+a fraction of one on ARM, where a look takes about a nanosecond: estimated, to be measured on a board."""
+
+
+class OrphanError(Exception):
+    """The parent died before the worker could ask to die with it."""
+
+
+def become_disposable() -> None:
+    """Raises OrphanError. The signal fires when the *thread* that started this process ends."""
+    parent = os.getppid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        raise OrphanError
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write(str(_OOM_SCORE))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for number in (signal.SIGINT, signal.SIGTERM):  # the daemon says Quit, or the link ends
+        signal.signal(number, signal.SIG_IGN)
+
+
+def set_environment() -> None:
+    """For libraries that read it when they are loaded."""
+    os.environ["GGML_NO_BACKTRACE"] = "1"  # else abort() forks gdb
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy is used for views and argmax only
+    if os.uname().machine == "aarch64":
+        os.environ.setdefault("GOMP_SPINCOUNT", str(SPIN_AARCH64))

@@ -1,0 +1,88 @@
+"""Choosing the next token: one chain per request, freed with it.
+
+Rules:
+
+* Every chain ends in a sampler that selects: one without is an abort() inside llama.cpp. The chain is built here and
+  nowhere else; its last place is held by `greedy` or by the `dist` of the token at hand.
+* Order: penalties (last 64 tokens, the prompt's own included) → top_k → top_p → min_p → temp → dist.
+* temperature 0 is greedy: penalties → greedy, and without penalties not even a chain: the argmax of the logits.
+* The draw at position i (0 = first token of the answer) depends on (seed, i) alone: the dist sampler is made anew for
+  every token from a hash of both. So an answer can be carried on by another process without a generator's state.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from edged.messages import Sampling
+from edged.worker import llama
+
+PENALTY_WINDOW = 64
+"""Tokens back that penalties look at, llama.cpp's default."""
+
+_RANDOM_SEED = 0xFFFFFFFF
+"""LLAMA_DEFAULT_SEED: llama.cpp takes it for "draw a seed", so the hash must not give it."""
+
+
+def draw_seed(seed: int, position: int) -> int:
+    """A 32-bit seed from (seed, position): the finalizer of splitmix64 over both."""
+    z = ((seed << 32) | (position & 0xFFFFFFFF)) + 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF
+    low = (z ^ (z >> 31)) & 0xFFFFFFFF
+    return low if low != _RANDOM_SEED else 0
+
+
+class Sampler:
+    """Samples for one request. `close` frees the C objects; calling it twice is fine."""
+
+    def __init__(self, sampling: Sampling, vocab_size: int, prompt: list[int]) -> None:
+        self._seed = sampling.seed
+        self._greedy = sampling.temperature == 0
+        penalties = _penalties(sampling, vocab_size)
+        self._chain = None if self._greedy and penalties is None else llama.chain_new()
+        if self._chain is None:
+            return
+        if penalties is not None:
+            llama.chain_add(self._chain, penalties)
+        for stage in _truncation(sampling):
+            llama.chain_add(self._chain, stage)
+        self._fixed = llama.chain_length(self._chain)
+        llama.chain_add(self._chain, llama.sampler_greedy() if self._greedy else llama.sampler_dist(0))
+        if penalties is not None:
+            for token in prompt[-PENALTY_WINDOW:]:
+                llama.sampler_accept(self._chain, token)
+
+    def sample(self, context: llama.Context, row: int, position: int) -> int:
+        """The token after batch row `row`; it is the answer's token number `position`."""
+        if self._chain is None:
+            return int(np.argmax(llama.logits(context, row)))
+        if not self._greedy:
+            llama.chain_replace_last(self._chain, self._fixed, llama.sampler_dist(draw_seed(self._seed, position)))
+        return llama.sampler_sample(self._chain, context, row)
+
+    def close(self) -> None:
+        if self._chain is not None:
+            llama.sampler_free(self._chain)
+            self._chain, self._greedy = None, True
+
+
+def _penalties(sampling: Sampling, vocab_size: int) -> llama.SamplerHandle | None:
+    if sampling.repeat_penalty == 1 and sampling.frequency_penalty == 0 and sampling.presence_penalty == 0:
+        return None
+    return llama.sampler_penalties(
+        vocab_size, PENALTY_WINDOW, sampling.repeat_penalty, sampling.frequency_penalty, sampling.presence_penalty
+    )
+
+
+def _truncation(sampling: Sampling) -> list[llama.SamplerHandle]:
+    if sampling.temperature == 0:
+        return []
+    stages = []
+    if sampling.top_k > 0:
+        stages.append(llama.sampler_top_k(sampling.top_k))
+    if sampling.top_p < 1:
+        stages.append(llama.sampler_top_p(sampling.top_p))
+    if sampling.min_p > 0:
+        stages.append(llama.sampler_min_p(sampling.min_p))
+    return [*stages, llama.sampler_temp(sampling.temperature)]

@@ -1,0 +1,210 @@
+"""A real worker process with a real model, spoken to as the daemon does. Every wait has a deadline."""
+
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from edged import link
+from edged.messages import (
+    Abort,
+    Done,
+    Down,
+    Load,
+    LoadFailed,
+    Message,
+    Prefilled,
+    Quit,
+    Ready,
+    Refused,
+    Sampled,
+    Sampling,
+    Slots,
+    Start,
+    Tokenize,
+    Tokenized,
+    Up,
+)
+from edged.places import EMBEDDED_MODEL, models_dir
+
+PATIENCE_S = 60.0
+GREEDY = Sampling(temperature=0)
+
+
+def model_path() -> Path:
+    return Path(os.environ.get("EDGED_TEST_MODEL") or models_dir() / EMBEDDED_MODEL)
+
+
+class Worker:
+    """The daemon's part: gives requests, collects what comes."""
+
+    def __init__(self, path: Path | str, **settings: object) -> None:
+        ours, theirs = socket.socketpair()
+        command = [sys.executable, "-m", "edged.worker", "--fd", str(theirs.fileno())]
+        self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
+        theirs.close()
+        self.sock = ours
+        self._reader = link.UpReader()
+        self._unread: list[Up] = []
+        self._last_rid = 0
+        self.slots: list[Slots] = []
+        load = {
+            "model_path": str(path),
+            "context": 2048,
+            "sequences": 4,
+            "threads": 0,
+            "prefill_threads": 0,
+            "reserve_cores": -1,
+            "batch": 64,
+            "prefill_chunk": 32,
+            "kv_type": "f16",
+            "log_level": "info",
+        }
+        self.send(Load(**(load | settings)))
+
+    def send(self, *messages: Down) -> None:
+        self.sock.sendall(link.encode(*messages))
+
+    def next(self) -> Up:
+        """The next message. TimeoutError, or EOFError when the worker's end is gone."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not self._unread:
+            if not select.select([self.sock], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise TimeoutError("the worker says nothing")
+            try:
+                data = self.sock.recv(65536)
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                raise EOFError
+            self._unread += self._reader.feed(data)
+        message = self._unread.pop(0)
+        if isinstance(message, Slots):
+            self.slots.append(message)
+        return message
+
+    def until(self, *kinds: type, rid: int | None = None) -> Up:
+        while True:
+            message = self.next()
+            if isinstance(message, kinds) and (rid is None or message.rid == rid):
+                return message
+
+    def until_slots(self, test) -> Slots:
+        while True:
+            slots = self.until(Slots)
+            if test(slots):
+                return slots
+
+    def ready(self) -> Ready:
+        message = self.until(Ready, LoadFailed)
+        assert isinstance(message, Ready), message
+        return message
+
+    def rid(self) -> int:
+        self._last_rid += 1
+        return self._last_rid
+
+    def start(
+        self,
+        content: str | list[Message] | None = None,
+        *,
+        prompt: str | None = None,
+        max_tokens: int = 24,
+        stop: list[str] | None = None,
+        sampling: Sampling = GREEDY,
+    ) -> int:
+        rid = self.rid()
+        messages = [Message("user", content)] if isinstance(content, str) else content
+        self.send(Start(rid, prompt, messages, max_tokens, stop or [], sampling))
+        return rid
+
+    def finish(self, *rids: int) -> dict[int, "Answer"]:
+        """Collects until all are done."""
+        answers = {rid: Answer() for rid in rids}
+        while not all(a.end for a in answers.values()):
+            message = self.next()
+            answer = answers.get(getattr(message, "rid", -1))
+            if answer is not None:
+                answer.add(message)
+        return answers
+
+    def ask(self, content: str | None = None, **more: object) -> "Answer":
+        rid = self.start(content, **more)
+        return self.finish(rid)[rid]
+
+    def tokens(self, text: str | None = None, messages: list[Message] | None = None) -> Tokenized:
+        rid = self.rid()
+        self.send(Tokenize(rid, text, messages))
+        return self.until(Tokenized, Refused, rid=rid)
+
+    def end(self) -> int:
+        self.sock.close()
+        return self.process.wait(PATIENCE_S)
+
+
+class Answer:
+    """What came of one request, in order."""
+
+    def __init__(self) -> None:
+        self.prefilled: list[Prefilled] = []
+        self.pieces: list[str] = []
+        self.ids: list[int] = []
+        self.end: Done | Refused | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+    def add(self, message: Up) -> None:
+        assert self.end is None, "nothing comes after the end"
+        match message:
+            case Prefilled():
+                self.prefilled.append(message)
+            case Sampled():
+                self.pieces.append(message.text)
+                self.ids += message.ids
+            case Done() | Refused():
+                self.end = message
+
+
+@pytest.fixture(scope="session")
+def model() -> Path:
+    path = model_path()
+    if not path.is_file():
+        pytest.skip(f"no model at {path} (EDGED_TEST_MODEL)")
+    return path
+
+
+@pytest.fixture
+def spawn(model: Path) -> Iterator[object]:
+    """Workers of one test."""
+    workers: list[Worker] = []
+
+    def run(path: Path | str | None = None, **settings: object) -> Worker:
+        workers.append(Worker(path or model, **settings))
+        return workers[-1]
+
+    yield run
+    for worker in workers:
+        worker.process.kill()
+        worker.process.wait()
+        worker.sock.close()
+
+
+@pytest.fixture(scope="module")
+def worker(model: Path) -> Iterator[Worker]:
+    """One worker for a module's tests; each leaves it idle."""
+    worker = Worker(model)
+    worker.hello = worker.ready()
+    yield worker
+    worker.send(Quit())
+    assert worker.process.wait(PATIENCE_S) == 0
+    worker.sock.close()
+
+    return Abort
