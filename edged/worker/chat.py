@@ -1,8 +1,9 @@
 """Messages → segments of text to tokenize, by the model's own chat template. Pure: no llama_cpp, the clock is given.
 
 The template runs in jinja2's immutable sandbox with what templates out in the world expect: `bos_token`, `eos_token`,
-`add_generation_prompt`, `raise_exception`, `strftime_now`, `tojson` as Hugging Face has it, `tools` none, loop controls. One that
-is missing, does not compile, or fails on a plain conversation is replaced by ChatML (`source` says which it is).
+`add_generation_prompt`, `tools` and `documents` (none), `raise_exception`, `strftime_now`, `tojson` as Hugging Face
+has it, loop controls. One that is missing, does not compile, or fails on a plain conversation is replaced by ChatML
+(`source` says which it is).
 
 Each segment is tokenized on its own with special tokens enabled (see `edged.worker.guard`). A BOS that the template
 wrote is taken off and told apart, so that it is neither doubled nor lost.
