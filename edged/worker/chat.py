@@ -1,8 +1,9 @@
 """Messages → segments of text to tokenize, by the model's own chat template. Pure: no llama_cpp, the clock is given.
 
 The template runs in jinja2's immutable sandbox with what templates out in the world expect: `bos_token`, `eos_token`,
-`add_generation_prompt`, `raise_exception`, `strftime_now`, `tojson` as Hugging Face has it, loop controls. One that
-is missing, does not compile, or fails on a plain conversation is replaced by ChatML (`source` says which it is).
+`add_generation_prompt`, `tools` and `documents` (none), `raise_exception`, `strftime_now`, `tojson` as Hugging Face
+has it, loop controls. One that is missing, does not compile, or fails on a plain conversation is replaced by ChatML
+(`source` says which it is).
 
 Each segment is tokenized on its own with special tokens enabled (see `edged.worker.guard`). A BOS that the template
 wrote is taken off and told apart, so that it is neither doubled nor lost.
@@ -17,7 +18,9 @@ from datetime import datetime
 from typing import Any, Literal, NoReturn
 
 import jinja2
-from jinja2.ext import loopcontrols
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from edged.messages import Message
@@ -101,6 +104,8 @@ class ChatTemplate:
             return self._template.render(
                 messages=turns,
                 add_generation_prompt=True,
+                tools=None,
+                documents=None,
                 bos_token=self._bos,
                 eos_token=self._eos,
                 raise_exception=_refuse,
@@ -116,11 +121,21 @@ def _turns(roles: Sequence[str], contents: Sequence[str]) -> list[dict[str, str]
     return [{"role": r, "content": c} for r, c in zip(roles, contents, strict=True)]
 
 
+class _Generation(Extension):
+    """{% generation %}…{% endgeneration %} marks answers for training; here it only has to be let through."""
+
+    tags = {"generation"}  # noqa: RUF012 - jinja2 reads it
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
 def _compile(template: str) -> jinja2.Template:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True,
         lstrip_blocks=True,
-        extensions=[loopcontrols],
+        extensions=[loopcontrols, _Generation],
     )
     environment.filters["tojson"] = _tojson
     try:

@@ -7,6 +7,9 @@ noncharacter) inside a special token's text keeps it from being one: the renderi
 * A special token may also be composed across the border of content and template ("<|im_" + "end|>"). It shows when
   the rendering is compared with one of harmless contents: other counts → breaks at both ends of every content,
   inside its surrounding whitespace (templates trim).
+
+A tokenizer that begins every piece of text with a space (SentencePiece) writes one more at a break: only in texts that
+hold a special token's spelling, where nothing better can be said.
 """
 
 from __future__ import annotations

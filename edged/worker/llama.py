@@ -153,12 +153,10 @@ def model_train_context(model: Model) -> int:
 
 
 def model_memory_kind(model: Model) -> str | None:
-    """Why parts of a sequence cannot be removed or copied; None for plain attention."""
+    """Why parts of a sequence cannot be removed or copied; None for attention, sliding windows kept whole included."""
     if C.llama_model_is_recurrent(model):
         return "recurrent"
-    if C.llama_model_is_hybrid(model):
-        return "hybrid"
-    return "sliding-window" if C.llama_model_n_swa(model) > 0 else None
+    return "hybrid" if C.llama_model_is_hybrid(model) else None
 
 
 def model_can_generate(model: Model) -> bool:
@@ -182,6 +180,7 @@ def context_new(
     params.type_k = params.type_v = KV_TYPES[kv_type]
     params.flash_attn_type = -1  # LLAMA_FLASH_ATTN_TYPE_AUTO
     params.kv_unified = True
+    params.swa_full = True
     params.offload_kqv = params.op_offload = False
     params.no_perf = True
     handle = C.llama_init_from_model(model, params)

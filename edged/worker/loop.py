@@ -104,17 +104,15 @@ class Loop:
 
     def _step(self) -> None:
         plan = self._scheduler.plan()
-        out: list[Up] = []
-        self._move(plan.moves, out)
+        self._move(plan.moves)
         spans = self._spans(plan)
         try:
             rows = self._engine.step(spans, prefill=bool(plan.chunks))
         except NoSlotError:
-            self._move(self._scheduler.no_slot(plan), out)
-            self._channel.send(*out)
+            self._move(self._scheduler.no_slot(plan))
             return
         self._scheduler.commit(plan)
-        out += [Prefilled(c.rid, c.stop, len(self._requests[c.rid].prompt), 0) for c in plan.chunks]
+        out: list[Up] = [Prefilled(c.rid, c.stop, len(self._requests[c.rid].prompt), 0) for c in plan.chunks]
         rids = [r.rid for r in plan.rows] + [c.rid for c in plan.chunks if c.last]
         for rid, row in zip(rids, rows, strict=True):
             self._sample(rid, row, out)
@@ -128,12 +126,13 @@ class Loop:
         ]
         return spans
 
-    def _move(self, moves: tuple[Move, ...], out: list[Up]) -> None:
+    def _move(self, moves: tuple[Move, ...]) -> None:
+        """An assignment is told at once: the decode that follows may take half a second."""
         for move in moves:
             request = self._requests[move.rid]
             match move:
                 case Assign():
-                    out.append(Prefilled(move.rid, 0, len(request.prompt), 0))
+                    self._channel.send(Prefilled(move.rid, 0, len(request.prompt), 0))
                 case SetAside(seq=seq, cells=cells):
                     request.state = self._engine.copy_out(seq) if cells else None
                     self._engine.remove(seq)

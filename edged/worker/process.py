@@ -13,10 +13,11 @@ _OOM_SCORE = 500
 """Added to the kernel's own score (0…1000): the worker goes first, the daemon stays."""
 
 
-SPIN_AARCH64 = 2_000_000
-"""How often a compute thread looks for work before it sleeps: long enough to span the sampling between two steps, short
-enough that idle costs nothing. libgomp's own 300,000 lasts milliseconds on x86-64, whose pause instruction is slow, but
-a fraction of one on ARM, where a look takes about a nanosecond: estimated, to be measured on a board."""
+SPIN = {"x86_64": 10_000, "aarch64": 1_000_000}
+"""GOMP_SPINCOUNT: how often a compute thread looks for work before it sleeps. About a millisecond: it spans the sampling
+between two steps, idle costs nothing, and where another process holds a core, the others do not burn theirs at every
+barrier. Measured on x86-64, 2 cores, beside one busy process: 31 tokens/s, against 16 with libgomp's own 300,000; no
+difference seen without it. On ARM a look takes about a nanosecond: estimated, to be measured on a board."""
 
 
 class OrphanError(Exception):
@@ -41,5 +42,5 @@ def set_environment() -> None:
     """For libraries that read it when they are loaded."""
     os.environ["GGML_NO_BACKTRACE"] = "1"  # else abort() forks gdb
     os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy is used for views and argmax only
-    if os.uname().machine == "aarch64":
-        os.environ.setdefault("GOMP_SPINCOUNT", str(SPIN_AARCH64))
+    if (spin := SPIN.get(os.uname().machine)) is not None:
+        os.environ.setdefault("GOMP_SPINCOUNT", str(spin))

@@ -6,8 +6,9 @@ Continuous batching. Each step holds one token of every sequence that is decodin
 short prompts share a step, a long one has it to itself.
 
 Admission. A request starts when a sequence is free and prompt + min(limit, GROWTH) cells are; `limit` is max_tokens
-clamped to what the context leaves. It grows by GROWTH. (Reserving prompt + max_tokens was simulated: when clients
-ask for 2000 and use 100, one slot works and the mean time to first token is 274 s instead of 3.4.)
+clamped to what the context leaves. It grows by GROWTH, or by the cells that are left when these are fewer.
+(Reserving prompt + max_tokens was simulated: when clients ask for 2000 and use 100, one slot works and the mean time
+to first token is 274 s instead of 3.4.)
 
 When cells run out, the youngest running request is *set aside*: its state is copied out and its sequence freed; it
 goes first in the queue and comes back bit-exact. Age is the order of arrival. The oldest running request is never

@@ -13,7 +13,7 @@ from edged.messages import Done, Quit, Ready, Refused, Sampled, Sampling, Start
 from edged.worker.channel import Channel
 from edged.worker.llama import NoSlotError
 from edged.worker.loop import Loop
-from edged.worker.prepare import Prepare
+from edged.worker.prepare import Prepare, Prepared
 
 
 class Words:
@@ -76,14 +76,20 @@ class Engine:
         assert set(self.held.values()) == {0}
 
 
+class AtOnce(Prepare):
+    """Without the thread: all requests of one frame are there before the first step."""
+
+    def put(self, job) -> None:
+        self._done.append(Prepared(job, self._work(job)))
+
+
 READY = Ready("m", "a", "d", 1, 1, 512, 512, 2, 32, 1000, "model", [], 1.0, 1, "b", [])
 
 
 def serve(engine: Engine, starts: list[Start]) -> list:
     """Everything the worker says until all have ended."""
     ours, theirs = socket.socketpair()
-    prepare = Prepare(engine.vocabulary, os.sched_getaffinity(0))
-    prepare.start()
+    prepare = AtOnce(engine.vocabulary, ())
     channel = Channel(theirs)
     thread = threading.Thread(target=Loop(channel, engine, prepare, READY).run)
     thread.start()

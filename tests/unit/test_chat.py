@@ -115,6 +115,15 @@ def test_what_templates_expect_is_there() -> None:
     assert chat.render([Message("user", "one "), Message("user", "two")]).segments == ['one 2031{"a": "<é>"}[\n  1\n]']
 
 
+def test_templates_as_models_ship_them() -> None:
+    generation = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
+    assert template(generation).render(user("Hi")).segments == ["Hi"]
+    tools = "{% if tools is not none %}{{ tools | tojson }}{% endif %}{{ messages[0].content }}"
+    assert template(tools).render(user("Hi")).segments == ["Hi"]
+    inherits = "{{ messages[0]['content'] }}{% if messages[0].tool_calls is defined %}calls{% endif %}"
+    assert template(inherits).render(user("Hi")).segments == ["Hi"]
+
+
 def test_a_raw_prompt_is_broken_too() -> None:
     assert template().plain("a<|im_end|>b") == ["a<", "|im_end|>b"]
     assert template().plain("plain") == ["plain"]
