@@ -91,7 +91,7 @@ class Broker:
     def stopped(self, now: float) -> list[Instruction]:
         """The drain is over: what is left ends."""
         error = WireError(Code.SHUTTING_DOWN, "the service stopped before this was done", 5000)
-        return self._progress.end_all(error, now) + self._tokenizing.lost()
+        return self._progress.end_all(error, now) + self._tokenizing.end_all(error)
 
     def tick(self, now: float) -> list[Instruction]:
         return self.lives.tick(now) + self._tokenizing.tick(now)

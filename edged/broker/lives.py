@@ -58,7 +58,7 @@ class Lives:
         """How many more the worker may be given."""
         if self.gate.phase is not Phase.READY:
             return 0
-        return self.sequences + PREPARE_AHEAD - (len(self.table) - len(self.queue))
+        return max(0, self.sequences + PREPARE_AHEAD - (len(self.table) - len(self.queue)))
 
     def dispatch(self) -> list[Instruction]:
         """Gives the worker as many as it can run, and two more."""

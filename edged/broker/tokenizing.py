@@ -60,7 +60,9 @@ class Tokenizing:
 
     def lost(self) -> list[Instruction]:
         """The worker died."""
-        error = WireError(Code.WORKER_LOST, "the worker ended; ask again", 1000)
+        return self.end_all(WireError(Code.WORKER_LOST, "the worker ended; ask again", 1000))
+
+    def end_all(self, error: WireError) -> list[Instruction]:
         out: list[Instruction] = [Refuse(p.caller.to, p.id, error) for p in self._pending.values()]
         self._pending.clear()
         return out

@@ -1,7 +1,7 @@
 """How often a worker may die (design 4). Pure: the clock is an argument.
 
 * The first replacement starts at once; the n-th death in a row waits `backoff_s`·2ⁿ⁻¹ (n ≥ 2), at most
-  `backoff_max_s`. `n` counts the deaths inside `window_s`; `HEALTHY_S` of health set it to 0.
+  `backoff_max_s`. `n` counts the deaths inside `window_s`; `HEALTHY_S` of health set it to 0, later ones count anew.
 * More than `max` deaths inside `window_s`: no more starts, until the oldest of them leaves the window.
 """
 
@@ -50,5 +50,4 @@ class Budget:
     def _forget(self, now: float) -> None:
         while self._deaths and self._deaths[0] + self.rules.window_s <= now:
             self._deaths.popleft()
-        if not self._deaths:
-            self._in_a_row = 0
+        self._in_a_row = min(self._in_a_row, len(self._deaths))

@@ -156,7 +156,7 @@ def _finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise _BadJsonError(f"number {_short(text, 40)} is out of range")
-    return value
+    return value + 0.0  # −0.0 equals 0.0, so it has to look the same in `digest`
 
 
 def _no_surrogates(value: Any) -> None:
@@ -281,7 +281,7 @@ def _friendly(message: str) -> str:
 
 
 def _quote(text: str) -> str:
-    return json.dumps(_short(text, 64))
+    return json.dumps(_short(text, 64), ensure_ascii=False)
 
 
 def _short(text: str, limit: int = _MESSAGE_MAX) -> str:

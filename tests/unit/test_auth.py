@@ -1,0 +1,178 @@
+"""The ZAP handler's rules: who is let in, as whom (protocol 9)."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edged.wire.auth import _MAX_BANS, CONNECTION, DOMAIN, Auth, Peer, peer_of
+
+IPC = b"localhost:1000:1001:4321"
+
+
+def ask(address: bytes = IPC, *, version: bytes = b"1.0", domain: bytes = DOMAIN, mechanism: bytes = b"NULL") -> list:
+    return [b"peer", b"", version, b"7", domain, address, b"", mechanism]
+
+
+def auth(*, allow_tcp: bool = False, ban_s: float = 60.0) -> Auth:
+    return Auth(allow_tcp=allow_tcp, ban_s=ban_s)
+
+
+def status(answer: list[bytes] | None) -> bytes:
+    assert answer is not None
+    head, rest = answer[:4], answer[4:]
+    assert head == [b"peer", b"", b"1.0", b"7"]
+    code, text, user, metadata = rest
+    assert text
+    if code != b"200":
+        assert (user, metadata) == (b"", b"")
+    return code
+
+
+def connection(answer: list[bytes] | None) -> str:
+    """The X-Conn of the metadata, read as ZMTP 3.1 says."""
+    assert answer is not None
+    data = answer[-1]
+    name = data[1 : 1 + data[0]]
+    (length,) = struct.unpack_from(">I", data, 1 + data[0])
+    value = data[5 + data[0] :]
+    assert name == CONNECTION.encode()
+    assert len(value) == length
+    return value.decode()
+
+
+def test_on_ipc_the_caller_is_the_uid() -> None:
+    answer = auth().answer(ask(), 0.0)
+    assert status(answer) == b"200"
+    assert answer[6] == b"uid:1000"
+
+
+def test_every_connection_has_a_number_of_its_own() -> None:
+    one = auth()
+    assert len({connection(one.answer(ask(), 0.0)) for _ in range(300)}) == 300
+
+
+def test_tcp_only_where_it_is_allowed() -> None:
+    assert status(auth().answer(ask(b"10.0.0.7"), 0.0)) == b"400"
+    answer = auth(allow_tcp=True).answer(ask(b"10.0.0.7"), 0.0)
+    assert status(answer) == b"200"
+    assert answer[6] == b"ip:10.0.0.7"
+
+
+@pytest.mark.parametrize("allow_tcp", [False, True])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"version": b"1.1"},
+        {"version": b""},
+        {"domain": b""},
+        {"domain": b"global"},
+        {"mechanism": b"PLAIN"},
+        {"mechanism": b"CURVE"},
+        {"mechanism": b""},
+        {"address": b""},
+    ],
+)
+def test_what_is_not_ours_is_refused(wrong: dict[str, bytes], allow_tcp: bool) -> None:
+    assert status(auth(allow_tcp=allow_tcp).answer(ask(**wrong), 0.0)) == b"400"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        b"localhost:1000:1001",
+        b"localhost::1:1",
+        b"localhost:-1:1:1",
+        b"localhost:1:2:3:4",
+        b"xlocalhost:1:2:3",
+        b"localhost:1:2:3\n",
+        b"localhost:1:2:3 ",
+        "localhost:١:٢:٣".encode(),
+        b"\xff\xff",
+    ],
+)
+def test_an_ipc_address_is_exactly_that(address: bytes) -> None:
+    assert status(auth().answer(ask(address), 0.0)) == b"400"
+
+
+@pytest.mark.parametrize("frames", [[], [b"peer"], [b"peer", b""], [b"peer", b"", b"1.0", b"7", DOMAIN, IPC, b""]])
+def test_what_is_not_a_request_is_dropped(frames: list[bytes]) -> None:
+    assert auth().answer(frames, 0.0) is None
+
+
+def test_credentials_change_nothing() -> None:
+    assert status(auth().answer([*ask(), b"key", b"more"], 0.0)) == b"200"
+
+
+@given(st.lists(st.binary(max_size=30) | st.sampled_from([b"", *ask()]), max_size=12), st.booleans())
+def test_no_frames_raise_or_get_in_by_accident(frames: list[bytes], allow_tcp: bool) -> None:
+    answer = auth(allow_tcp=allow_tcp).answer(frames, 0.0)
+    if answer is not None and b"200" in answer[-4:-3]:
+        rest = frames[frames.index(b"") + 1 :]
+        assert (rest[0], rest[2], rest[5]) == (b"1.0", DOMAIN, b"NULL")
+        assert allow_tcp or rest[3] == IPC
+
+
+# ---- bans ------------------------------------------------------------------------------------------------------
+
+
+def test_on_ipc_the_process_is_banned() -> None:
+    one = auth()
+    one.ban("localhost:1000:1001:4321", 0.0)
+    assert status(one.answer(ask(), 1.0)) == b"400"
+    assert status(one.answer(ask(b"localhost:0:0:4321"), 1.0)) == b"400"
+    assert status(one.answer(ask(b"localhost:1000:1001:4322"), 1.0)) == b"200"
+
+
+def test_on_tcp_the_address_is_banned() -> None:
+    one = auth(allow_tcp=True)
+    one.ban("10.0.0.7", 0.0)
+    assert status(one.answer(ask(b"10.0.0.7"), 1.0)) == b"400"
+    assert status(one.answer(ask(b"10.0.0.8"), 1.0)) == b"200"
+
+
+def test_a_ban_ends() -> None:
+    one = auth(ban_s=60)
+    one.ban("localhost:1000:1001:4321", 100.0)
+    assert status(one.answer(ask(), 159.9)) == b"400"
+    assert status(one.answer(ask(), 160.0)) == b"200"
+    assert not one._bans
+
+
+def test_a_ban_again_is_longer() -> None:
+    one = auth(ban_s=60)
+    one.ban("localhost:1000:1001:4321", 0.0)
+    one.ban("localhost:1000:1001:4321", 30.0)
+    assert status(one.answer(ask(), 89.0)) == b"400"
+
+
+def test_zero_is_no_ban() -> None:
+    one = auth(ban_s=0)
+    one.ban("localhost:1000:1001:4321", 0.0)
+    assert status(one.answer(ask(), 0.0)) == b"200"
+
+
+def test_nobody_cannot_be_banned() -> None:
+    one = auth()
+    one.ban("", 0.0)
+    assert not one._bans
+
+
+def test_bans_are_bounded_and_the_oldest_is_lifted() -> None:
+    one = auth()
+    for pid in range(_MAX_BANS + 10):
+        one.ban(f"localhost:1:1:{pid}", 0.0)
+        one.ban("localhost:1:1:0", 0.0)
+    assert len(one._bans) == _MAX_BANS
+    assert one.banned("pid:0", 1.0)
+    assert not one.banned("pid:1", 1.0)
+    assert one.banned(f"pid:{_MAX_BANS + 9}", 1.0)
+
+
+def test_peer_of() -> None:
+    assert peer_of("localhost:0:0:1", allow_tcp=False) == Peer("uid:0", "pid:1")
+    assert peer_of("::1", allow_tcp=True) == Peer("ip:::1", "ip:::1")
+    assert peer_of("::1", allow_tcp=False) is None

@@ -1,0 +1,589 @@
+"""Anything that clients, the worker, the network and the clock may do, in any order, against a plain model.
+
+The model knows nothing of the broker's inside: it keeps what was asked, what was answered, what the worker was told
+and what it said, and who may hear it. Every text the worker makes carries the number of its request, so that a text
+that reaches another caller is seen.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from edged.broker.broker import Broker
+from edged.broker.instructions import Address, Caller, Emit, Instruction, Note, Tell
+from edged.broker.lives import PREPARE_AHEAD
+from edged.config import Config, Defaults, Limits
+from edged.errors import RETRYABLE
+from edged.messages import (
+    PRIORITIES,
+    Abort,
+    Cancel,
+    Done,
+    Drain,
+    Generate,
+    Prefilled,
+    Refused,
+    Result,
+    Resume,
+    Sampled,
+    Start,
+    Tokenize,
+    Tokenized,
+    TokenizeRequest,
+)
+from edged.wire import codec
+from unit.rig import A, B, C, PlainEncoder, body
+
+IDENTITIES = (A, B, C)
+IDS = ("a", "b", "c", "d")
+LIMITS = Limits(
+    queue=6, queue_per_identity=4, waiters=3, orphan_grace_ms=2000, result_ttl_s=60, results_kept_bytes=10 << 20
+)
+GRACE = LIMITS.orphan_grace_ms / 1000
+MARK = re.compile(r"<(\d+)>")
+
+
+@dataclass
+class Life:
+    """What the model knows of one accepted request."""
+
+    rid: int
+    identity: str
+    id: str
+    digest: bytes
+    mode: str | bool
+    detach: bool
+    topic: str
+    deadline: float
+    to: Address | None = None
+    seq: int = -1
+    events: str = ""  # text of the token events, or of the worker's words where there are none
+    ids: int = 0
+    n: int = 0
+    ended: float | None = None
+    outcome: str = ""
+    listeners: set[str] = field(default_factory=set)
+    alone_since: float | None = None
+
+
+@dataclass
+class Question:
+    """A request of a client that is answered exactly once, at `due` at the latest."""
+
+    identity: str
+    op: str
+    id: str | None
+    due: float
+    answers: list[dict[str, Any]] = field(default_factory=list)
+
+
+class BrokerMachine(RuleBasedStateMachine):
+    @initialize(sequences=st.integers(1, 3))
+    def begin(self, sequences: int) -> None:
+        numbers = itertools.count(1)
+        self.now = 0.0
+        self.broker = Broker(
+            Config(limits=LIMITS, defaults=Defaults(deadline_ms=20_000)),
+            PlainEncoder(),
+            lambda: f"{next(numbers):032x}",
+            lambda: 7,
+        )
+        self.tags = itertools.count(1)
+        self.connections = itertools.count(1)
+        self.questions: dict[Address, Question] = {}
+        self.lives: dict[int, Life] = {}
+        self.sequences = sequences
+        self.worker: dict[int, Start] | None = None  # what the worker has; None: there is none
+        self.forgotten: list[int] = []
+        self.tokenizing: list[int] = []
+        self.cause = ""  # why requests may end as cancelled just now
+        self.kept_story: list[Emit] = []
+        self.do(self.broker.worker_ready("tiny", sequences))
+        self.worker = {}
+
+    # ---- doing what the broker says ------------------------------------------------------------------------------
+
+    def do(self, out: list[Instruction], cause: str = "") -> None:
+        self.cause = cause
+        for instruction in out:
+            match instruction:
+                case Tell(message=message):
+                    self.tell(message)
+                case Emit():
+                    self.emitted(instruction)
+                case Note(event=event, fields=fields):
+                    assert event == "request_end"
+                    self.note(fields)
+                case _:
+                    where, fields = body(instruction)
+                    self.replied(where, fields)
+        for life in self.living():
+            self.look(life)
+        for request in self.broker.lives.table:
+            assert request.rid in self.lives, "accepted without an answer or a trace"
+
+    def tell(self, message: Any) -> None:
+        if self.worker is None:
+            assert isinstance(message, Abort), "work for no worker"
+            return
+        match message:
+            case Start():
+                self.meet(message.rid)
+                assert message.rid not in self.worker
+                assert message.rid not in self.forgotten
+                assert self.lives[message.rid].ended is None
+                self.worker[message.rid] = message
+                assert len(self.worker) <= self.sequences + PREPARE_AHEAD
+            case Abort():
+                self.tokenizing = [rid for rid in self.tokenizing if rid != message.rid]
+                if self.worker.pop(message.rid, None) is not None:
+                    self.forgotten.append(message.rid)
+            case Tokenize():
+                self.tokenizing.append(message.rid)
+
+    def replied(self, where: Address, fields: dict[str, Any]) -> None:
+        question = self.questions[where]
+        question.answers.append(fields)
+        assert len(question.answers) == 1, "answered twice"
+        assert question.id is None or fields["id"] == question.id
+        self.private(question.identity, fields)
+
+    def private(self, identity: str, fields: dict[str, Any]) -> None:
+        """No text, topic or id of another."""
+        for rid in MARK.findall(fields.get("text", "")):
+            assert self.lives[int(rid)].identity == identity
+        if "topic" in fields:
+            assert identity in {r.identity for r in self.broker.lives.table if r.stream.topic == fields["topic"]} | {
+                life.identity for life in self.lives.values() if life.topic == fields["topic"]
+            }
+
+    def emitted(self, emit: Emit) -> None:
+        if emit.rid == 0:
+            self.kept_story.append(emit)
+            return
+        self.meet(emit.rid)
+        life, fields = self.lives[emit.rid], emit.fields
+        assert life.mode is not False or fields["type"] == "snapshot"
+        assert fields["id"] == life.id
+        assert emit.topic in (None, life.topic)
+        if emit.to is not None:
+            assert self.questions[emit.to].identity == life.identity
+            assert life.mode == "reply"
+        self.private(life.identity, fields)
+        if fields["type"] == "snapshot":
+            assert life.ended is None
+            assert fields["text"] == life.events
+            assert life.mode is False or fields["seq"] == life.seq
+            if emit.to is not None:
+                life.to = emit.to
+            return
+        assert life.outcome == "", "an event after the end"
+        assert emit.to == life.to
+        assert (emit.topic is not None) == (life.mode == "pub" or bool(life.listeners))
+        assert fields["seq"] == life.seq + 1
+        life.seq += 1
+        if fields["type"] == "token":
+            life.events += fields["text"]
+            life.n += fields["n"]
+        if fields["type"] == "end":
+            life.outcome = "error" if "error" in fields else fields["finish_reason"]
+            assert fields.get("text", life.events) == life.events
+
+    def note(self, fields: dict[str, Any]) -> None:
+        self.meet(fields["rid"], known=True)
+        life = self.lives[fields["rid"]]
+        assert life.ended is None, "ended twice"
+        life.ended = self.now
+        outcome = fields["outcome"]
+        if life.mode is not False:
+            assert life.outcome, "no end on the stream"
+        if self.worker is not None and self.cause not in ("done", "refused"):
+            assert life.rid not in self.worker, "the worker was not told"
+        if outcome == "cancelled" and self.cause == "tick":
+            self.orphan(life)
+        life.outcome = outcome
+
+    def orphan(self, life: Life) -> None:
+        """Cancelled by the clock: nobody listened for the whole grace."""
+        assert life.mode is not False
+        assert not life.detach
+        assert not life.listeners
+        assert life.to is None
+        assert life.alone_since is not None
+        assert life.alone_since + GRACE <= self.now
+
+    def meet(self, rid: int, *, known: bool = False) -> None:
+        """Takes an accepted request into the model."""
+        if rid in self.lives:
+            return
+        assert not known, "ended before it was accepted"
+        request = self.broker.lives.table.get(rid)
+        assert request is not None
+        for other in self.lives.values():
+            assert (other.identity, other.id) != (request.identity, request.id) or other.ended is not None, "runs twice"
+        self.lives[rid] = Life(
+            rid=rid,
+            identity=request.identity,
+            id=request.id,
+            digest=request.digest,
+            mode=request.stream.mode,
+            detach=request.body.detach,
+            topic=request.stream.topic,
+            deadline=request.deadline,
+            to=request.stream.to,
+            alone_since=self.now,
+        )
+
+    def living(self) -> list[Life]:
+        return [life for life in self.lives.values() if life.ended is None]
+
+    def look(self, life: Life) -> None:
+        """Since when nobody listens."""
+        waits = any(
+            q.identity == life.identity and q.id == life.id and not q.answers and q.op in ("result", "generate")
+            for q in self.questions.values()
+        )
+        if life.listeners or life.to is not None or waits:
+            life.alone_since = None
+        elif life.alone_since is None:
+            life.alone_since = self.now
+
+    def ask(self, identity: str, op: str, request: Any, due: float, socket: str = "request", **who: Any) -> Question:
+        to = Address(socket, (f"{next(self.tags)}".encode(), b""))
+        question = self.questions[to] = Question(identity, op, request.id, due)
+        digest = codec.digest(request) if isinstance(request, Generate) else b""
+        before = set(self.broker.lives.table)
+        out = self.broker.asked(Caller(identity, to, **who), request, digest, self.now)
+        for new in set(self.broker.lives.table) - before:
+            self.meet(new.rid)
+        self.do(out, op)
+        return question
+
+    # ---- clients -------------------------------------------------------------------------------------------------
+
+    @rule(
+        identity=st.sampled_from(IDENTITIES),
+        name=st.sampled_from([*IDS, *IDS, None]),
+        prompt=st.sampled_from(["x", "x", "x", "y"]),
+        stream=st.sampled_from([False, "pub", "reply"]),
+        detach=st.sampled_from([False, False, False, True]),
+        priority=st.sampled_from([*PRIORITIES, "normal", "normal"]),
+        supersedes=st.sampled_from([None, None, *IDS]),
+        deadline_ms=st.sampled_from([None, 1, 3000, 30_000]),
+        max_priority=st.sampled_from(["high", "high", "normal"]),
+    )
+    def generate(
+        self, identity: str, name: str | None, supersedes: str | None, max_priority: str, **fields: Any
+    ) -> None:
+        if supersedes == name:
+            supersedes = None
+        request = Generate(id=name, supersedes=supersedes, **fields)
+        digest = codec.digest(request)
+        live = next((x for x in self.living() if (x.identity, x.id) == (identity, name)), None)
+        past = [x for x in self.lives.values() if (x.identity, x.id) == (identity, name) and x.ended is not None]
+        kept = max(past, key=lambda x: x.ended, default=None)
+        if kept is not None and kept.ended + LIMITS.result_ttl_s <= self.now:
+            kept = None
+        known = live or kept
+        count = len(self.lives)
+        old = next((x for x in self.living() if (x.identity, x.id) == (identity, supersedes)), None)
+        due = live.deadline if live else self.now + (fields["deadline_ms"] or 20_000) / 1000
+        question = self.ask(identity, "generate", request, due, max_priority=max_priority)
+        new = len(self.lives) - count
+        first = question.answers[0] if question.answers else None
+        assert (first is None) <= (request.stream is False), "a stream waits for its ticket"
+        refused = first is not None and not first["ok"]
+        if known is not None and known.digest != digest:
+            assert (new, first["error"]["code"]) == (0, "id_conflict")
+        elif known is not None and (live or known.outcome not in RETRYABLE):
+            assert new == 0, "ran twice"
+            assert live or first is not None
+        else:
+            assert new == (not refused)
+            if refused:
+                assert first["error"]["code"] in ("busy", "forbidden", "unavailable")
+        if old is not None:
+            assert (old.ended is not None) == (new == 1), "superseded by nothing, or not at all"
+            if refused:
+                assert first["error"]["code"] != "busy"
+        if new == 1:
+            life = next(reversed(self.lives.values()))
+            assert life.deadline == due
+            assert first is None or first["deadline_ms"] == round((due - self.now) * 1000)
+        if live and first is not None and first["ok"] and live.mode == "reply":
+            assert self.questions[live.to] is question, "the newest connection takes the stream over"
+        self.story_of(kept if known is kept and not refused and new == 0 else None, request.stream == "reply", question)
+
+    def story_of(self, kept: Life | None, expected: bool, question: Question) -> None:
+        story, self.kept_story = self.kept_story, []
+        if kept is None or not expected:
+            assert not story
+            return
+        assert all(e.topic is None and self.questions[e.to] is question for e in story)
+        self.told_whole(kept, story)
+
+    def told_whole(self, kept: Life, story: list[Emit]) -> None:
+        shot, end = (e.fields for e in story)
+        assert (shot["type"], shot["state"], shot["text"], end["type"]) == ("snapshot", "finished", kept.events, "end")
+        assert end["seq"] == shot["seq"] + 1
+        assert kept.mode is False or end["seq"] == kept.seq
+        assert end["id"] == shot["id"] == kept.id
+
+    @rule(
+        identity=st.sampled_from(IDENTITIES),
+        name=st.sampled_from(IDS),
+        wait_ms=st.sampled_from([0, 1000, 9000, 60_000]),
+    )
+    def result(self, identity: str, name: str, wait_ms: int) -> None:
+        question = self.ask(identity, "result", Result(name, wait_ms), self.now + wait_ms / 1000)
+        live = any((x.identity, x.id) == (identity, name) for x in self.living())
+        if question.answers and question.answers[0].get("state"):
+            assert live
+        if wait_ms == 0 or not live:
+            assert question.answers
+
+    @rule(
+        identity=st.sampled_from(IDENTITIES),
+        name=st.sampled_from(IDS),
+        other=st.sampled_from([None, None, *IDENTITIES]),
+    )
+    def cancel(self, identity: str, name: str, other: str | None) -> None:
+        owner = other or identity
+        live = [x for x in self.living() if (x.identity, x.id) == (owner, name)]
+        others = [x for x in self.living() if x not in live]
+        socket = "control" if other else "request"
+        question = self.ask(identity, "cancel", Cancel(name, other), self.now, socket)
+        for life in live:
+            assert question.answers[0]["state"] == life.outcome == "cancelled"
+        assert all(x.ended is None for x in others)
+
+    @rule(identity=st.sampled_from(IDENTITIES))
+    def tokenize(self, identity: str) -> None:
+        self.ask(identity, "tokenize", TokenizeRequest(None, "text"), self.now + 10)
+
+    @rule(drain=st.booleans())
+    def drain(self, drain: bool) -> None:
+        self.ask(A, "drain", Drain() if drain else Resume(), self.now, "control")
+
+    @precondition(lambda self: self.lives)
+    @rule(data=st.data(), identity=st.sampled_from([*IDENTITIES, None]), shape=st.sampled_from(["{}", "{}", "{}x", ""]))
+    def subscribe(self, data: st.DataObject, identity: str | None, shape: str) -> None:
+        life = data.draw(st.sampled_from(list(self.lives.values())[-12:]))
+        if data.draw(st.booleans()):
+            identity = life.identity
+        topic = shape.format(life.topic)
+        connection = str(next(self.connections))
+        exact = topic == life.topic
+        if exact and life.ended is None:
+            life.listeners.add(connection)
+        approved, out = self.broker.topics.subscribe(topic.encode(), identity, connection, self.now)
+        self.do(out)
+        story, self.kept_story = self.kept_story, []
+        if not exact or identity != life.identity:
+            assert (approved, out) == (False, [])
+        elif life.ended is None:
+            assert approved
+            assert [i.fields["type"] for i in out] == ["snapshot"]
+            assert out[0].to is None
+        elif approved:
+            assert all(e.topic == topic and e.to is None for e in story)
+            self.told_whole(life, story)
+        else:
+            anew = [x for x in self.lives.values() if (x.identity, x.id) == (life.identity, life.id)][-1]
+            assert anew is not life or life.ended + LIMITS.result_ttl_s <= self.now
+
+    @precondition(lambda self: any(x.listeners for x in self.living()))
+    @rule(data=st.data(), named=st.booleans())
+    def unsubscribe(self, data: st.DataObject, named: bool) -> None:
+        life = data.draw(st.sampled_from([x for x in self.living() if x.listeners]))
+        one = data.draw(st.sampled_from(sorted(life.listeners)))
+        life.listeners.discard(one)
+        self.broker.topics.unsubscribe(life.topic.encode(), one if named else None, self.now)
+        self.do([])
+
+    @rule()
+    def rebound(self) -> None:
+        for life in self.living():
+            life.listeners.clear()
+            life.alone_since = None
+        self.broker.topics.rebound(self.now)
+        self.do([])
+
+    @precondition(lambda self: any(x.to for x in self.living()))
+    @rule(data=st.data())
+    def unreachable(self, data: st.DataObject) -> None:
+        life = data.draw(st.sampled_from([x for x in self.living() if x.to]))
+        life.to = None
+        self.broker.topics.unreachable(life.rid, self.now)
+        self.do([])
+
+    @precondition(lambda self: self.lives)
+    @rule(data=st.data())
+    def lagged(self, data: st.DataObject) -> None:
+        self.broker.topics.lagged(data.draw(st.sampled_from(list(self.lives))))
+
+    # ---- the worker ----------------------------------------------------------------------------------------------
+
+    def hear(self, output: Any, cause: str = "") -> None:
+        self.do(self.broker.heard(output, self.now), cause)
+
+    @precondition(lambda self: self.worker)
+    @rule(data=st.data(), done=st.integers(0, 4))
+    def prefill(self, data: st.DataObject, done: int) -> None:
+        self.hear(Prefilled(data.draw(st.sampled_from(sorted(self.worker))), done, 4, 0))
+
+    @precondition(lambda self: self.worker)
+    @rule(data=st.data(), text=st.sampled_from(["<{}>", "<{}>", "é😀", ""]), ids=st.integers(0, 3))
+    def sample(self, data: st.DataObject, text: str, ids: int) -> None:
+        life = self.lives[data.draw(st.sampled_from(sorted(self.worker)))]
+        said = text.format(life.rid)
+        life.ids += ids
+        if life.mode is False:
+            life.events += said
+        self.hear(Sampled(life.rid, [1] * ids, said))
+
+    @precondition(lambda self: self.worker)
+    @rule(data=st.data(), reason=st.sampled_from(["stop", "length"]))
+    def done(self, data: st.DataObject, reason: str) -> None:
+        rid = data.draw(st.sampled_from(sorted(self.worker)))
+        del self.worker[rid]
+        self.hear(Done(rid, reason, None), "done")
+        life = self.lives[rid]
+        assert (life.ended, life.outcome) == (self.now, reason)
+        kept = msgspec.json.decode(self.broker.lives.results.find(life.identity, life.id).body)
+        assert (kept["text"], kept["usage"]["completion_tokens"]) == (life.events, life.ids)
+        assert life.mode is False or life.n <= life.ids
+
+    @precondition(lambda self: self.worker)
+    @rule(data=st.data(), code=st.sampled_from(["context_overflow", "bad_request", "internal", "nonsense"]))
+    def refuse(self, data: st.DataObject, code: str) -> None:
+        rid = data.draw(st.sampled_from(sorted(self.worker)))
+        del self.worker[rid]
+        self.hear(Refused(rid, code, "why"), "refused")
+        assert self.lives[rid].ended == self.now
+
+    @precondition(lambda self: self.forgotten)
+    @rule(data=st.data(), kind=st.sampled_from([0, 1, 2, 3]))
+    def late_words(self, data: st.DataObject, kind: int) -> None:
+        rid = data.draw(st.sampled_from(self.forgotten))
+        words = (Prefilled(rid, 1, 4, 0), Sampled(rid, [1], "late"), Done(rid, "stop", None), Refused(rid, "x", "y"))
+        assert self.broker.heard(words[kind], self.now) == []
+
+    @precondition(lambda self: self.tokenizing)
+    @rule(refuse=st.booleans())
+    def tokenized(self, refuse: bool) -> None:
+        rid = self.tokenizing.pop(0)
+        self.hear(Refused(rid, "bad_request", "why") if refuse else Tokenized(rid, [1, 2], True))
+
+    @precondition(lambda self: self.worker is not None)
+    @rule(dies=st.sampled_from([True, False, False]))
+    def worker_dies(self, dies: bool) -> None:
+        if not dies:
+            return
+        had = set(self.worker)
+        self.worker = None
+        self.tokenizing.clear()
+        self.forgotten.clear()
+        self.do(self.broker.worker_lost("SIGSEGV", self.now), "lost")
+        for rid in had:
+            assert self.lives[rid].outcome in ("", "worker_lost")
+
+    @precondition(lambda self: self.worker is None)
+    @rule(sequences=st.integers(1, 3))
+    def worker_returns(self, sequences: int) -> None:
+        self.worker, self.sequences = {}, sequences
+        self.do(self.broker.worker_ready("tiny", sequences))
+
+    @precondition(lambda self: self.worker is None)
+    @rule(sure=st.sampled_from([True, False]))
+    def given_up(self, sure: bool) -> None:
+        if sure:
+            self.do(self.broker.unavailable("died too often", self.now + 30, self.now), "unavailable")
+            assert not self.living()
+
+    # ---- time ----------------------------------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([0.001, 0.5, 1.9, 2.1, 5.0, 5.0, 21.0, 61.0]))
+    def time_passes(self, seconds: float) -> None:
+        until, idle = self.now + seconds, 0
+        while (wake := self.broker.next_wake()) <= until:
+            idle = idle + 1 if wake <= self.now else 0
+            assert idle < 4, "the loop would spin"
+            self.now = max(self.now, wake)
+            self.do(self.broker.tick(self.now), "tick")
+            self.on_time()
+        self.now = until
+        self.do(self.broker.tick(self.now), "tick")
+        self.on_time()
+
+    def on_time(self) -> None:
+        for life in self.living():
+            assert life.deadline > self.now, "over its deadline"
+            if life.mode is not False and not life.detach and life.alone_since is not None:
+                assert life.alone_since + GRACE > self.now, "an orphan lives"
+        for question in self.questions.values():
+            assert question.answers or question.due > self.now, "nobody answered"
+        for request in self.broker.lives.table:
+            if request.stream.mode is not False and request.waits:
+                assert self.now - request.stream.last_event < 5, "nothing heard while it waits"
+
+    # ---- after each step -----------------------------------------------------------------------------------------
+
+    @invariant()
+    def parts_agree(self) -> None:
+        self.broker.lives.check()
+        assert {r.rid for r in self.broker.lives.table} == {x.rid for x in self.living()}
+
+    @invariant()
+    def the_worker_has_what_the_table_says(self) -> None:
+        with_worker = {r.rid for r in self.broker.lives.table if r.state in ("given", "running")}
+        assert with_worker == set(self.worker or ())
+        assert len(with_worker) <= self.sequences + PREPARE_AHEAD
+
+    @invariant()
+    def nobody_waits_while_there_is_room(self) -> None:
+        if self.worker is not None and len(self.worker) < self.sequences + PREPARE_AHEAD:
+            assert len(self.broker.lives.queue) == 0
+
+    @invariant()
+    def the_queue_is_bounded(self) -> None:
+        room = self.sequences + PREPARE_AHEAD  # what was given may return
+        assert len(self.broker.lives.queue) <= LIMITS.queue + room
+
+    @invariant()
+    def texts_are_those_of_the_events(self) -> None:
+        for life in self.living():
+            request = self.broker.lives.table.get(life.rid)
+            assert (request.stream.text, len(request.ids)) == (life.events, life.ids)
+            assert life.mode is False or request.stream.seq == life.seq
+            assert len(request.waiters) <= LIMITS.waiters
+
+    def teardown(self) -> None:
+        if not hasattr(self, "broker"):
+            return
+        for _ in range(3):
+            self.time_passes(31.0)
+        assert not self.living()
+        assert len(self.broker.lives.table) == len(self.broker.lives.queue) == 0
+        assert all(len(q.answers) == 1 for q in self.questions.values())
+        assert all(life.outcome for life in self.lives.values())
+        self.time_passes(LIMITS.result_ttl_s)
+        assert len(self.broker.lives.results) == 0
+        assert self.broker.next_wake() == float("inf")
+
+
+BrokerMachine.TestCase.settings = settings(
+    max_examples=150,
+    stateful_step_count=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestBrokerMachine = BrokerMachine.TestCase

@@ -1,0 +1,74 @@
+"""Who is let in, and what `status` says of it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from edged.broker.gate import Gate, Phase
+from edged.errors import Code
+
+
+def gate(phase: Phase = Phase.READY, *, stopping: bool = False, drained: bool = False) -> Gate:
+    one = Gate()
+    one.phase, one.stopping, one.drained = phase, stopping, drained
+    one.why, one.until = ("no worker", 30.0) if phase is Phase.UNAVAILABLE else ("", 0.0)
+    return one
+
+
+def test_it_begins_with_loading() -> None:
+    error = Gate().refusal(0.0)
+    assert error is not None
+    assert (Gate().state, Gate().ready, error.code) == ("loading", False, Code.LOADING)
+
+
+@pytest.mark.parametrize(
+    ("phase", "code", "state"),
+    [
+        (Phase.LOADING, Code.LOADING, "loading"),
+        (Phase.READY, None, "ready"),
+        (Phase.REPLACING, None, "degraded"),
+        (Phase.UNAVAILABLE, Code.UNAVAILABLE, "unavailable"),
+    ],
+)
+def test_each_phase(phase: Phase, code: Code | None, state: str) -> None:
+    error = gate(phase).refusal(0.0)
+    assert (error and error.code) == code
+    assert gate(phase).state == state
+    assert gate(phase).ready is (phase is Phase.READY)
+
+
+@pytest.mark.parametrize("phase", list(Phase))
+def test_stopping_and_draining_go_before_the_phase(phase: Phase) -> None:
+    for stopping, drained in ((True, False), (True, True), (False, True)):
+        one = gate(phase, stopping=stopping, drained=drained)
+        error = one.refusal(0.0)
+        assert error is not None
+        assert error.code == (Code.SHUTTING_DOWN if stopping else Code.UNAVAILABLE)
+        assert one.state == "draining"
+        assert not one.ready
+
+
+def test_every_refusal_is_retryable_and_says_when() -> None:
+    for phase, stopping, drained in itertools.product(Phase, (False, True), (False, True)):
+        error = gate(phase, stopping=stopping, drained=drained).refusal(0.0)
+        if error is not None:
+            assert error.retryable
+            assert error.retry_after_ms is not None
+            assert error.retry_after_ms >= 100
+
+
+def test_unavailable_says_until_when() -> None:
+    for now, expected in ((0.0, 30_000), (29.0, 1000), (30.0, 100), (99.0, 100)):
+        error = gate(Phase.UNAVAILABLE).refusal(now)
+        assert error is not None
+        assert (error.retry_after_ms, error.message) == (expected, "no worker")
+
+
+def test_loading_says_how_far() -> None:
+    one = Gate()
+    one.loaded = 0.4
+    assert "40%" in one.refusal(0.0).message
+    one.loaded = None
+    assert "%" not in one.refusal(0.0).message
