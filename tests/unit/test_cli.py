@@ -14,11 +14,11 @@ import threading
 
 import pytest
 import zmq
-from fake_daemon import RESULT, Daemon, events, streaming, ticket
 
 from edged import client
 from edged.cli import output
 from edged.client import Connection, NoAnswer, ReplyError, Text
+from unit.fake_daemon import RESULT, Daemon, events, streaming, ticket
 
 EDGECTL = [sys.executable, "-m", "edged.cli.main"]
 STATUS = {

@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from fake_daemon import RESULT, Daemon, streaming
+
+from unit.fake_daemon import RESULT, Daemon, streaming
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
