@@ -60,16 +60,20 @@ class Daemon:
         self._waker, self._wakes = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         for end in (self._waker, self._wakes):
             end.setblocking(False)
+        self._catch_signals()
         self._endpoints = Endpoints(config)
         self._subscriptions = Subscriptions(self._endpoints, self._broker.topics, self._do, log, self._counters)
         self._supervisor = Supervisor(config, worker_module, self._wake)
 
     # ---- the loop --------------------------------------------------------------------------------------------
 
-    def run(self) -> int:
+    def _catch_signals(self) -> None:
+        """Before anything listens: whoever sees a socket may send one."""
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         for number in _SIGNALS:
             signal.signal(number, lambda n, _: self._signals.append(n))
+
+    def run(self) -> int:
         facts = {"version": __version__, "pid": os.getpid(), "instance": self._codec.instance}
         self.log.info("started", **facts, config=self.config.path, request=",".join(self.config.request_endpoints))
         self._supervisor.begin()

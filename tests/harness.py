@@ -258,6 +258,8 @@ class Subscriber:
         text, at, gaps = "", -1, 0
         while True:
             event = self.receive(seconds)
+            if "seq" not in event:  # sys/
+                continue
             if event["type"] == "snapshot":
                 if event["seq"] > at:
                     text, at = event["text"], event["seq"]
