@@ -23,7 +23,7 @@ import zmq
 from edged import __version__
 from edged import config as configuration
 from edged import messages as m
-from edged.broker.broker import Broker
+from edged.broker.broker import Broker, Output
 from edged.broker.instructions import Address, Caller, Emit, Instruction, Note, Raw, Refuse, Reply, SocketName, Tell
 from edged.config import Config
 from edged.errors import Code, ConfigError, WireError
@@ -206,12 +206,14 @@ class Daemon:
                 request = codec.decode(
                     message.body, self.config.limits, control=name == "control", socket_type=message.socket_type
                 )
-                self._do(self._asked(caller, request, now), now)
             except codec.RejectedError as error:
                 self._counters["rejected"] += 1
                 self._send(caller.to, self._codec.error(error.id, error))
+                continue
+            try:
+                self._do(self._asked(caller, request, now), now)
             except Exception as error:  # noqa: BLE001 - nothing a peer sends may end the loop
-                self._bug(caller, error)
+                self._bug(caller, request.id, error)
 
     def _asked(self, caller: Caller, request: m.ClientRequest, now: float) -> list[Instruction]:
         match request:
@@ -229,10 +231,11 @@ class Daemon:
                 return self._broker.asked(caller, request, b"", now)
         return [Reply(caller.to, request.id, fields)]
 
-    def _bug(self, caller: Caller, error: Exception) -> None:
-        self.log.error("bug", kind=type(error).__name__, where=_place(error), identity=caller.identity)
+    def _bug(self, caller: Caller, request_id: str | None, error: Exception) -> None:
+        self.log.error("bug", kind=type(error).__name__, where=_place(error), id=request_id, identity=caller.identity)
         self._counters["bugs"] += 1
-        self._send(caller.to, self._codec.error(None, WireError(Code.INTERNAL, "a bug in the service; it was logged")))
+        told = WireError(Code.INTERNAL, "a bug in the service; it was logged")
+        self._send(caller.to, self._codec.error(request_id, told))
 
     # ---- the worker ------------------------------------------------------------------------------------------
 
@@ -250,7 +253,7 @@ class Daemon:
         for happening in happenings:
             match happening:
                 case m.Prefilled() | m.Sampled() | m.Done() | m.Tokenized() | m.Refused():
-                    self._do(self._broker.heard(happening, now), now)
+                    self._heard(happening, now)
                 case m.Slots():
                     self._slots = happening
                 case m.Loading(fraction=fraction):
@@ -263,6 +266,14 @@ class Daemon:
                     self._worker_lost(happening, now)
                 case GaveUp():
                     self._gave_up(happening, now)
+
+    def _heard(self, output: Output, now: float) -> None:
+        try:
+            self._do(self._broker.heard(output, now), now)
+        except Exception as error:  # noqa: BLE001 - a bug in one request's books is that request's end, not the loop's
+            self._counters["bugs"] += 1
+            self.log.error("bug", kind=type(error).__name__, where=_place(error), rid=output.rid)  # noqa: TRY400
+            self._do(self._broker.broken(output.rid, now), now)
 
     def _worker_ready(self, ready: m.Ready, now: float) -> None:
         self._slots = None

@@ -76,6 +76,13 @@ class Broker:
             return self._tokenizing.heard(output) or self._progress.heard(output, now)
         return self._progress.heard(output, now)
 
+    def broken(self, rid: int, now: float) -> list[Instruction]:
+        """A bug was met in this request's books: it ends with `internal`."""
+        request = self.lives.table.get(rid)
+        if request is None:
+            return []
+        return self.lives.fail(request, now, WireError(Code.INTERNAL, "a bug in the service; it was logged"))
+
     def worker_ready(self, model: str, sequences: int) -> list[Instruction]:
         return self._progress.worker_ready(model, sequences)
 

@@ -20,6 +20,7 @@ from msgspec import Struct
 from edged.config import Config
 from edged.link import LinkError
 from edged.messages import Load, LoadFailed, Loading, Quit, Ready, Up
+from edged.system.affinity import Affinity
 from edged.watchdog.budget import HEALTHY_S, Budget
 from edged.watchdog.preflight import Checked, Hashed, Preflight, Rejected, signature
 from edged.watchdog.process import WorkerProcess
@@ -68,6 +69,7 @@ class Supervisor:
         self.starts = 0
         self.deaths = 0
         self.budget = Budget(config.watchdog.restart)
+        self.affinity = Affinity()
         self._module = module
         self._preflight = Preflight(config.state_dir, wake)
         self._failure: str | None = None  # what the worker at hand said before it left
@@ -116,7 +118,8 @@ class Supervisor:
         self.starts += 1
         self.step = Step.LOADING
         self._failure = None
-        self.worker = WorkerProcess(self._module, self.starts)
+        with self.affinity.whole():
+            self.worker = WorkerProcess(self._module, self.starts)
         self.worker.send(
             Load(
                 model_path=self.config.model_path,
@@ -155,6 +158,7 @@ class Supervisor:
                 case Ready():
                     self.ready = message
                     self.step = Step.UP
+                    self.affinity.keep_off(pin.core for pin in message.threads)
                     self._up_since = now
                     self._next = now + HEALTHY_S
                 case LoadFailed():

@@ -69,8 +69,10 @@ class Endpoints:
             self.warnings.append("TCP without CURVE (security.allow_insecure_tcp): anybody on the network may ask")
         self._context: zmq.Context[sockets.Socket] = zmq.Context()
         self.zap = sockets.zap(self._context)
-        self.request = sockets.router(self._context, requests, 4 * config.limits.request_bytes)
-        self.control = sockets.router(self._context, [control], sockets.CONTROL_BYTES)
+        self.request, self.control = (
+            sockets.router(self._context, listeners, 4 * config.limits.request_bytes)
+            for listeners in (requests, [control])
+        )
         self._bind_stream()
 
     def _listen(self, endpoint: str, mode: int, gid: int | None) -> Listener:

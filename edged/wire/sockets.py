@@ -2,8 +2,8 @@
 
 Every number with its reason:
 
-* MAXMSGSIZE: request 4 × `limits.request_bytes` (over it the peer is cut off), stream 1024 (a topic has 37 bytes; the
-  CURVE handshake to come needs some 300), both per frame.
+* MAXMSGSIZE, per frame: request and control 4 × `limits.request_bytes` (over it the peer is cut off), stream 1024 (a
+  topic has 37 bytes; the CURVE handshake to come needs some 300).
 * SNDHWM 1024 messages per peer: a stream of 1,000 events to a reader that sleeps; more is dropped and `lagged`.
 * HANDSHAKE_IVL 5 s: who connects and says nothing gives the descriptor back.
 * heartbeats only on tcp (2 s, gone after 6 s): on ipc the kernel tells at once, and idle boxes stay idle.
@@ -25,7 +25,6 @@ LINGER_MS: Final = 500
 HWM_OUT: Final = 1024
 HWM_IN: Final = 64
 STREAM_FRAME_BYTES: Final = 1024
-CONTROL_BYTES: Final = 65_536
 ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
 
 Socket = zmq.Socket[bytes]

@@ -95,3 +95,22 @@ def test_a_killed_worker_is_replaced_and_answers_the_same(tmp_path: Path) -> Non
             status = box.wait_status(lambda s: s["ready"], "ready")
             assert status["watchdog"]["last_exit"]["cause"] == f"SIG{name}"
         assert client.call(**body)["text"] == before
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="takes two cores")
+def test_the_daemon_keeps_off_the_compute_cores_and_the_next_worker_gets_them_all(tmp_path: Path) -> None:
+    allowed = os.sched_getaffinity(0)
+    rules = {"restart": {"max": 100, "backoff_s": 0.01}}
+    with real(tmp_path, watchdog=rules, cpu={"reserve_cores": 1}) as box, box.client() as client:
+        for _ in range(2):
+            status = box.wait_status(lambda s: s["ready"], "ready")
+            compute = {thread["core"] for thread in status["threads"]}
+            assert compute
+            assert compute < allowed
+            for tid in os.listdir(f"/proc/{box.pid}/task"):
+                assert os.sched_getaffinity(int(tid)) == allowed - compute
+            victim = box.worker_pid()
+            os.kill(victim, signal.SIGKILL)
+            until(lambda victim=victim: box.worker_pid() not in (None, victim), "another worker")
+        assert box.wait_ready()
+        assert client.call(op="status")["watchdog"]["worker_deaths"] == 2
