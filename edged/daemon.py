@@ -31,7 +31,7 @@ from edged.observe import status
 from edged.observe.log import Log
 from edged.subscriptions import Subscriptions
 from edged.system.trim import Trimmer
-from edged.watchdog.supervisor import GaveUp, Happening, Lost, Supervisor
+from edged.watchdog.supervisor import GaveUp, Happening, Lost, Step, Supervisor
 from edged.wire import codec
 from edged.wire.endpoints import Endpoints
 
@@ -135,6 +135,8 @@ class Daemon:
     def _tick(self, now: float) -> None:
         self._happened(self._supervisor.findings(now), now)
         self._supervisor.tick(now)
+        if self._supervisor.step is Step.LOADING:
+            self._broker.trying_again()
         self._do(self._broker.tick(now), now)
         if now >= self._next_health:
             self._next_health = now + self.config.health_interval_s

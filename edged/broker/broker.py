@@ -86,6 +86,9 @@ class Broker:
     def worker_ready(self, model: str, sequences: int) -> list[Instruction]:
         return self._progress.worker_ready(model, sequences)
 
+    def trying_again(self) -> None:
+        self._progress.trying_again()
+
     def worker_lost(self, cause: str, now: float) -> list[Instruction]:
         return self._progress.worker_lost(cause, now) + self._tokenizing.lost()
 

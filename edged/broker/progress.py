@@ -52,6 +52,7 @@ class Progress:
         if request.state is State.GIVEN:
             request.move(Move.FIRST_CHUNK)
         if message.ids:
+            request.started = now if request.started is None else request.started
             request.ids.extend(message.ids)
             request.first_token = now if request.first_token is None else request.first_token
             request.last_token = now
@@ -66,6 +67,13 @@ class Progress:
         self._lives.gate.why = ""
         self._lives.model, self._lives.sequences = model, sequences
         return self._lives.dispatch()
+
+    def trying_again(self) -> None:
+        """After `unavailable` a worker is started again: requests queue, if there ever was a model."""
+        gate = self._lives.gate
+        if gate.phase is Phase.UNAVAILABLE:
+            gate.phase = Phase.REPLACING if self._lives.model else Phase.LOADING
+            gate.loaded = None
 
     def worker_lost(self, cause: str, now: float) -> list[Instruction]:
         """`given` returns to the head of its queue, `running` ends with `worker_lost`."""

@@ -38,8 +38,9 @@ class Listeners:
         self._connections: set[str] = set()
         self._departures = 0
 
-    def joined(self, connection: str) -> None:
-        self._connections.add(connection)
+    def joined(self, connection: str | None) -> None:
+        """`None`: the frame did not say which; it counts as one of its own, for its departure will be anonymous too."""
+        self._connections.add(connection or f"?{len(self._connections)}")
 
     def left(self, connection: str | None) -> None:
         """`None`: the frame did not say which."""

@@ -34,9 +34,8 @@ class Topics:
     def _live(
         self, request: Request, identity: str | None, connection: str | None, now: float
     ) -> tuple[bool, list[Instruction]]:
-        if connection is not None:
-            request.stream.listeners.joined(connection)
-            self._lives.watch(request, now)
+        request.stream.listeners.joined(connection)
+        self._lives.watch(request, now)
         if request.identity != identity:
             return False, []
         topic = request.stream.topic

@@ -291,8 +291,11 @@ def _short(text: str, limit: int = _MESSAGE_MAX) -> str:
 
 
 def digest(request: m.Generate) -> bytes:
-    """What makes two `generate` bodies equal: all decoded fields but `deadline_ms` (`v` is gone already)."""
-    same = msgspec.structs.replace(request, deadline_ms=None)
+    """What makes two `generate` bodies equal: all decoded fields but `deadline_ms` (`v` is gone already).
+
+    And but `id`: who sent none the first time and repeats with the one that the ticket named sends the same body.
+    """
+    same = msgspec.structs.replace(request, id=None, deadline_ms=None)
     return hashlib.blake2b(msgspec.msgpack.encode(same), digest_size=16).digest()
 
 

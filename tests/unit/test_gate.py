@@ -7,7 +7,11 @@ import itertools
 import pytest
 
 from edged.broker.gate import Gate, Phase
+from edged.broker.lives import Lives
+from edged.broker.progress import Progress
+from edged.config import parse
 from edged.errors import Code
+from unit.rig import PlainEncoder
 
 
 def gate(phase: Phase = Phase.READY, *, stopping: bool = False, drained: bool = False) -> Gate:
@@ -72,3 +76,11 @@ def test_loading_says_how_far() -> None:
     assert "40%" in one.refusal(0.0).message
     one.loaded = None
     assert "%" not in one.refusal(0.0).message
+
+
+def test_after_unavailable_a_new_try_lets_requests_queue_if_there_ever_was_a_model() -> None:
+    for model, phase in (("m", Phase.REPLACING), ("", Phase.LOADING)):
+        lives = Lives(parse({}, "test"), PlainEncoder())
+        lives.gate.phase, lives.model = Phase.UNAVAILABLE, model
+        Progress(lives).trying_again()
+        assert lives.gate.phase is phase

@@ -140,3 +140,11 @@ def test_operators_see_requests_and_cancel_anybodys(daemon: Daemon) -> None:
         assert client.call(op="generate", prompt="n=1")["error"]["code"] == "unavailable"
         assert operator.call(op="resume")["state"] == "ready"
         assert client.call(op="generate", prompt="n=1")["ok"]
+
+
+def test_the_id_of_a_ticket_repeats_the_body_that_had_none(daemon: Daemon) -> None:
+    body = {"op": "generate", "prompt": "n=30 delay=0.01", "stream": True}
+    with daemon.client() as client:
+        first = client.call(**body)
+        again = client.call(**body, id=first["id"])
+    assert again["topic"] == first["topic"]
