@@ -1,0 +1,188 @@
+/* Asks an edged daemon and prints the answer as it is written. Plain C and libzmq, nothing else:
+ *
+ *     cc -O2 -Wall -Wextra -o ask ask.c -lzmq
+ *     ./ask ipc:///run/edged/request.sock "Why is the sky blue?"
+ *
+ * The id is made once. Whatever goes wrong (no answer, silence, a gap, a retryable error, the daemon killed and started
+ * again) the same request with the same id is sent again over a fresh socket: the daemon runs it once, and answers a
+ * repetition with a ticket, a snapshot of the text so far, and the rest. Another topic in the ticket means that it had
+ * to begin anew. Exit status: 0 the whole text was printed, 1 an error reply, 2 usage, 3 no answer in time. */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+#include <zmq.h>
+
+enum { SILENCE_MS = 10000, PAUSE_MS = 500, DEADLINE_MS = 120000 };
+enum outcome { AGAIN, DONE, FAILED };
+
+struct stream {
+    char topic[64];   /* of the run that is being printed */
+    size_t printed;   /* bytes of its text */
+    long seq;         /* number of its last event, -1: none yet */
+    long pause_ms;    /* before the next try */
+};
+
+static int64_t now_ms(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* The value of `key` in the object that `json` begins with, or NULL. Looks at this object's own keys only. */
+static const char *value(const char *json, const char *key) {
+    size_t length = strlen(key);
+    int depth = 0, is_key = 0;
+    for (const char *p = json; *p; p++) {
+        if (*p == '{' || *p == '[') depth++, is_key = *p == '{';
+        else if (*p == '}' || *p == ']') { if (--depth == 0) return NULL; }
+        else if (*p == ',') is_key = 1;
+        else if (*p == ':') is_key = 0;
+        else if (*p == '"') {
+            const char *begin = ++p;
+            while (*p && *p != '"') p += *p == '\\' && p[1] ? 2 : 1;
+            if (!*p) return NULL;
+            if (depth == 1 && is_key && (size_t)(p - begin) == length && !memcmp(begin, key, length) && p[1] == ':')
+                return p + 2;
+        }
+    }
+    return NULL;
+}
+
+static long number(const char *json, const char *key, long missing) {
+    const char *v = value(json, key);
+    return v && (*v == '-' || (*v >= '0' && *v <= '9')) ? strtol(v, NULL, 10) : missing;
+}
+
+static int is_true(const char *json, const char *key) {
+    const char *v = value(json, key);
+    return v && !strncmp(v, "true", 4);
+}
+
+static char *put_utf8(char *out, unsigned c) {
+    if (c < 0x80) *out++ = (char)c;
+    else if (c < 0x800) *out++ = (char)(0xC0 | c >> 6), *out++ = (char)(0x80 | (c & 63));
+    else *out++ = (char)(0xE0 | c >> 12), *out++ = (char)(0x80 | (c >> 6 & 63)), *out++ = (char)(0x80 | (c & 63));
+    return out;
+}
+
+/* A string value, unescaped, in memory of its own; "" when there is none. (The daemon writes UTF-8 as it is and
+ * escapes control characters, quotes and backslashes only.) */
+static char *string(const char *json, const char *key) {
+    const char *v = value(json, key);
+    char *text = malloc(v ? strlen(v) + 1 : 1), *out = text;
+    if (!text) abort();
+    if (v && *v == '"')
+        for (v++; *v && *v != '"'; v++) {
+            if (*v != '\\') { *out++ = *v; continue; }
+            const char *known = "n\nt\tr\rb\bf\f", *at = strchr(known, *++v);
+            if (*v == 'u') { unsigned c = 0; if (sscanf(v + 1, "%4x", &c) == 1) out = put_utf8(out, c), v += 4; }
+            else *out++ = at ? at[1] : *v;
+        }
+    *out = 0;
+    return text;
+}
+
+/* {"op":"generate",…} with the prompt escaped. */
+static char *request_body(const char *id, const char *prompt) {
+    char *body = malloc(6 * strlen(prompt) + 256), *out = body;
+    if (!body) abort();
+    out += sprintf(out, "{\"op\":\"generate\",\"id\":\"%s\",\"stream\":\"reply\",\"deadline_ms\":%d,", id, DEADLINE_MS);
+    out += sprintf(out, "\"messages\":[{\"role\":\"user\",\"content\":\"");
+    for (const unsigned char *p = (const unsigned char *)prompt; *p; p++)
+        if (*p < 32 || *p == '"' || *p == '\\') out += sprintf(out, "\\u%04x", *p);
+        else *out++ = (char)*p;
+    strcpy(out, "\"}]}");
+    return body;
+}
+
+static void print_from(struct stream *s, const char *text, size_t skip) {
+    size_t length = strlen(text);
+    if (length > skip) fwrite(text + skip, 1, length - skip, stdout), s->printed += length - skip;
+    fflush(stdout);
+}
+
+static enum outcome failed(struct stream *s, const char *error) {
+    char *code = string(error, "code"), *message = string(error, "message");
+    int again = is_true(error, "retryable");
+    fprintf(stderr, "\n[%s: %s%s]\n", code, message, again ? "; trying again" : "");
+    s->pause_ms = number(error, "retry_after_ms", PAUSE_MS);
+    free(code), free(message);
+    return again ? AGAIN : FAILED;
+}
+
+/* One message of the daemon. DONE and FAILED are final, AGAIN asks for another try, -1 for the next message. */
+static int take(struct stream *s, const char *json) {
+    const char *error = value(json, "error");
+    if (error) return (int)failed(s, error);
+    char *type = string(json, "type"), *text = string(json, "text"), *topic = string(json, "topic");
+    long seq = number(json, "seq", -1);
+    int result = -1;
+    if (*topic) { /* the ticket */
+        if (*s->topic && strcmp(s->topic, topic)) fprintf(stderr, "\n[begins anew]\n");
+        if (strcmp(s->topic, topic)) s->printed = 0, s->seq = -1;
+        snprintf(s->topic, sizeof s->topic, "%s", topic);
+    } else if (!strcmp(type, "snapshot")) {
+        if (seq > s->seq) print_from(s, text, s->printed), s->seq = seq;
+    } else if (*type && seq != s->seq + 1) {
+        result = AGAIN; /* an event was lost: ask again, the snapshot has it */
+    } else if (*type) {
+        s->seq = seq;
+        if (!strcmp(type, "token")) print_from(s, text, 0);
+        if (!strcmp(type, "end")) print_from(s, text, s->printed), result = DONE;
+    }
+    free(type), free(text), free(topic);
+    return result;
+}
+
+/* One try over a socket of its own. */
+static enum outcome attempt(void *context, const char *endpoint, const char *body, struct stream *s, int64_t until) {
+    void *socket = zmq_socket(context, ZMQ_DEALER);
+    int no_linger = 0, result = -1;
+    zmq_setsockopt(socket, ZMQ_LINGER, &no_linger, sizeof no_linger);
+    s->pause_ms = PAUSE_MS;
+    if (zmq_connect(socket, endpoint)) { perror(endpoint); zmq_close(socket); return FAILED; }
+    zmq_send(socket, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT);
+    zmq_send(socket, body, strlen(body), ZMQ_DONTWAIT);
+    while (result < 0) {
+        int64_t left = until - now_ms();
+        zmq_pollitem_t item = {socket, 0, ZMQ_POLLIN, 0};
+        if (left <= 0 || zmq_poll(&item, 1, left < SILENCE_MS ? left : SILENCE_MS) <= 0) { result = AGAIN; break; }
+        zmq_msg_t frame;
+        do { /* the last frame is the body */
+            zmq_msg_init(&frame);
+            zmq_msg_recv(&frame, socket, 0);
+            if (!zmq_msg_more(&frame)) {
+                char *json = strndup(zmq_msg_data(&frame), zmq_msg_size(&frame));
+                result = take(s, json);
+                free(json);
+            }
+            int more = zmq_msg_more(&frame);
+            zmq_msg_close(&frame);
+            if (!more) break;
+        } while (1);
+    }
+    zmq_close(socket);
+    return (enum outcome)result;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 3) { fprintf(stderr, "usage: %s ENDPOINT PROMPT\n", argv[0]); return 2; }
+    char id[64];
+    snprintf(id, sizeof id, "c-%ld-%lld", (long)getpid(), (long long)now_ms());
+    char *body = request_body(id, argv[2]);
+    void *context = zmq_ctx_new();
+    struct stream s = {"", 0, -1, 0};
+    int64_t until = now_ms() + DEADLINE_MS;
+    enum outcome result = AGAIN;
+    while (result == AGAIN && now_ms() < until) {
+        result = attempt(context, argv[1], body, &s, until);
+        if (result == AGAIN) usleep((useconds_t)s.pause_ms * 1000);
+    }
+    zmq_ctx_term(context);
+    free(body);
+    if (result == DONE) putchar('\n');
+    return result == DONE ? 0 : result == FAILED ? 1 : 3;
+}

@@ -1,0 +1,68 @@
+"""examples/c/ask.c: compiled, run, and run while what it talks to dies."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from harness import TESTS, Daemon, running, until
+
+SOURCE = TESTS.parent / "examples/c/ask.c"
+WHOLE = "".join(f"t{n} " for n in range(60)) + "\n"
+QUICK = {"restart": {"max": 100, "backoff_s": 0.01}}
+
+
+@pytest.fixture(scope="module")
+def ask(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    program = tmp_path_factory.mktemp("c") / "ask"
+    if shutil.which("cc") is None or not Path("/usr/include/zmq.h").exists():
+        pytest.skip("a C compiler and libzmq's headers (libzmq3-dev) are not here")
+    command = ["cc", "-g", "-O1", "-Wall", "-Wextra", "-Werror", "-o", str(program), str(SOURCE), "-lzmq"]
+    subprocess.run(command, check=True, timeout=60)
+    return program
+
+
+def begin(program: Path, box: Daemon, prompt: str, before: list[str] | None = None) -> subprocess.Popen[str]:
+    command = [*(before or []), str(program), box.request_endpoint, prompt]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_it_has_at_most_200_lines() -> None:
+    assert len(SOURCE.read_text().splitlines()) <= 200
+
+
+def test_it_prints_the_answer_and_tells_errors(ask: Path, daemon: Daemon) -> None:
+    good = begin(ask, daemon, 'n=3 word=ä"\\n "quoted" \\ \t\n')
+    assert good.communicate(timeout=30) == ('ä"\\n' * 3 + "\n", "")
+    assert good.returncode == 0
+    bad = begin(ask, daemon, "refuse=context_overflow")
+    text, errors = bad.communicate(timeout=30)
+    assert (text, bad.returncode) == ("", 1)
+    assert "context_overflow" in errors
+
+
+@pytest.mark.parametrize("checker", [[], ["valgrind"]], ids=["plain", "valgrind"])
+def test_it_gets_the_whole_text_though_worker_and_daemon_are_killed(
+    ask: Path, tmp_path: Path, checker: list[str]
+) -> None:
+    if checker and shutil.which("valgrind") is None:
+        pytest.skip("valgrind is not here")
+    flags = ["-q", "--leak-check=full", "--error-exitcode=99", "--errors-for-leak-kinds=definite,possible"]
+    with running(tmp_path / "box", watchdog=QUICK) as box, box.client() as client:
+        one = begin(ask, box, "n=60 delay=0.03", checker + (flags if checker else []))
+        until(lambda: client.call(op="status")["slots"]["busy"], "the request")
+        os.kill(box.worker_pid(), signal.SIGKILL)
+        until(lambda: client.call(op="status")["counters"].get("failed_worker_lost"), "the loss")
+        until(lambda: client.call(op="status")["slots"]["busy"], "the second try")
+        box.process.kill()
+        box.process.wait()
+        box.start()
+        text, errors = one.communicate(timeout=60)
+    assert one.returncode == 0, errors
+    assert text.endswith(WHOLE)
+    assert "worker_lost" in errors
+    assert "begins anew" in errors
