@@ -13,7 +13,13 @@ import click
 from edged import __version__
 from edged.cli.output import EXIT_INTERRUPTED, Session
 
-VERBS = {"ask": "edged.cli.ask", "ping": "edged.cli.ping", "status": "edged.cli.status"}
+VERBS = {
+    "ask": "edged.cli.ask",
+    "completion": "edged.cli.completion",
+    "config": "edged.cli.config",
+    "ping": "edged.cli.ping",
+    "status": "edged.cli.status",
+}
 """Verb → the module whose `command` it is."""
 
 STDOUT = 1

@@ -1,0 +1,22 @@
+"""`edgectl completion bash|zsh|fish`: the shell's side of completion, made by click."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def command(ctx: click.Context, /, shell: str) -> None:
+    """Print a completion script, to be sourced.
+
+    \b
+    bash: edgectl completion bash > ~/.local/share/bash-completion/completions/edgectl
+    zsh:  edgectl completion zsh > "${fpath[1]}/_edgectl"
+    fish: edgectl completion fish > ~/.config/fish/completions/edgectl.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None, "click knows the three"
+    click.echo(kind(ctx.find_root().command, {}, "edgectl", "_EDGECTL_COMPLETE").source())

@@ -1,0 +1,72 @@
+"""`edgectl config check|show`: is a configuration right, and what does it come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import msgspec
+
+from edged import config
+from edged.cli.output import Session, fail, print_json
+from edged.errors import EXIT_CONFIG, ConfigError
+
+
+@click.group()
+def command() -> None:
+    """Look at a configuration without a daemon."""
+
+
+@command.command()
+@click.argument("file", required=False, type=click.Path(dir_okay=False))
+@click.pass_obj
+def check(session: Session, /, file: str | None) -> None:
+    """Check FILE (default: the one in use). Exit status 0 or 78; an error names file, key, expected, found."""
+    try:
+        settings = config.load(file) if file else session.config
+    except ConfigError as error:
+        fail(str(error), EXIT_CONFIG)
+    if session.as_json:
+        print_json({"ok": True, "config": settings.path})
+    else:
+        click.echo(f"{settings.path}: good")
+
+
+@command.command()
+@click.pass_obj
+def show(session: Session, /) -> None:
+    """Print every key with the value in force. What the file does not say is marked `# default`."""
+    settings = _plain(session.config)
+    if session.as_json:
+        print_json(settings)
+        return
+    defaults = _plain(config.parse({}, "defaults"))
+    width = max(len(key) for key, _ in flat(settings))
+    known = dict(flat(defaults))
+    click.echo(f"# {session.config.path}")
+    for key, value in flat(settings):
+        line = f"{key + ':':<{width + 2}}{_yaml(value)}"
+        click.echo(f"{line}  # default" if known.get(key) == value else line)
+
+
+def _plain(settings: config.Config) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(settings)
+    del plain["path"]
+    return plain
+
+
+def flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """`limits.queue`, `profiles[0].name`: one row a leaf, as errors name it."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from flat(inner, f"{path}.{key}" if path else key)
+    elif isinstance(value, list) and value and isinstance(value[0], dict):
+        for index, inner in enumerate(value):
+            yield from flat(inner, f"{path}[{index}]")
+    else:
+        yield path, value
+
+
+def _yaml(value: object) -> str:
+    return msgspec.json.encode(value).decode()  # every JSON value is a YAML one
