@@ -329,7 +329,7 @@ def test_messages_are_role_and_content(turns: Any, named: str) -> None:
     bad({"op": "generate", "messages": turns}, named)
 
 
-@pytest.mark.parametrize("name", ["promt", "Prompt", "", "v2", "x" * 5000, "😀" * 500, "`", "\n", "op\0"])
+@pytest.mark.parametrize("name", ["promptt", "Prompt", "", "v2", "x" * 5000, "😀" * 500, "`", "\n", "op\0"])
 def test_unknown_fields_are_refused(name: str) -> None:
     for body in (GOOD, {"op": "ping"}, {"op": "status"}, {"op": "result", "id": "a"}, {"op": "tokenize", "text": "x"}):
         error = bad({**body, name: 1}, "unknown field")

@@ -124,8 +124,8 @@ def test_the_story_of_a_result() -> None:
 
 def test_the_story_of_an_error_has_what_was_sent() -> None:
     body = msgspec.json.encode({"ok": False, "id": "a", "error": {"code": "worker_lost"}})
-    snapshot, end = kept("a", body=body, text="half an ans").story()
-    assert snapshot["text"] == "half an ans"
+    snapshot, end = kept("a", body=body, text="half an answer").story()
+    assert snapshot["text"] == "half an answer"
     assert end["error"] == {"code": "worker_lost"}
     assert "text" not in end
 
