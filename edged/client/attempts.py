@@ -21,6 +21,8 @@ Mode = Literal["reply", "pub"] | None
 
 ENDED_ANEW: Final = frozenset({"worker_lost", "internal", "deadline_exceeded"})
 ANEW_MAX: Final = 2
+OF_THE_EVENT: Final = ("type", "seq")
+"""What an `end` has beside the result: the same request gives the same `Result`, however it came."""
 DEADLINE_MAX_MS: Final = 86_400_000
 
 
@@ -78,7 +80,8 @@ class Attempts:
         self._refusal: ReplyError | None = None
         self._begun_anew = 0
         self._cuts = 0  # of the SUB, since its last event
-        self._begun = self._alive = self._due = self._until = 0.0
+        self._owed: float | None = None  # since when an answer is outstanding
+        self._begun = self._due = self._until = 0.0
 
     # ---- trying ----------------------------------------------------------------------------------------------
 
@@ -92,7 +95,8 @@ class Attempts:
         self.endpoint, self._accepted = endpoint, False
         self._ask = self._line()
         self._phase = Phase.LISTENING if self._mode is None else Phase.ASKING
-        self._due = now + self._choice.patience(endpoint)
+        self._due = now + self._patience()
+        self._owed = now if self._owed is None else self._owed
         return [*out, Ask(self._ask, endpoint, self._body(now))]
 
     def _back_off(self, until: float, at: str | None) -> list[Action]:
@@ -142,7 +146,7 @@ class Attempts:
 
     def _finish(self, message: Message) -> list[Action]:
         try:
-            result = typed(message, Result)
+            result = typed({k: v for k, v in message.items() if k not in OF_THE_EVENT}, Result)
         except ReplyError as error:
             return self._fail(error)
         self.events += [*self.reading.whole(result.text), Ended(result)]
@@ -165,10 +169,10 @@ class Attempts:
     def _silent(self, waited_s: float) -> NoAnswer:
         return NoAnswer(", ".join(self._choice.order), waited_s)
 
-    @property
-    def _waiting(self) -> bool:
-        """Somebody owes an answer."""
-        return self._phase in (Phase.ASKING, Phase.LISTENING)
+    def _patience(self) -> float:
+        """Without a stream the answer may take long: whether it arrived has to be known within `answer_s`."""
+        patience = self._choice.patience(self.endpoint)
+        return min(patience, self._answer_s / 2) if self._mode is None and self._answer_s else patience
 
     def _line(self) -> int:
         self._lines += 1

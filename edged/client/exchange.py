@@ -36,11 +36,15 @@ class Exchange(Attempts):
     @property
     def wake(self) -> float:
         """When `tick` is due, unless something comes before."""
-        patience = self._alive + self._answer_s if self._answer_s and self._waiting else self._until
-        return min(self._due, self._until, patience)
+        return min(self._due, self._until, self._given_up)
+
+    @property
+    def _given_up(self) -> float:
+        """When the caller has waited long enough for any word at all."""
+        return float("inf") if self._answer_s is None or self._owed is None else self._owed + self._answer_s
 
     def begin(self, now: float) -> list[Action]:
-        self._begun = self._alive = now
+        self._begun = now
         self._until = now + (self._deadline_s or self._pace.deadline_s) + self._pace.grace_s
         return self._try(now)
 
@@ -51,7 +55,7 @@ class Exchange(Attempts):
             return self._lost(what.line, now)
         if not isinstance(what, Heard):
             return self._unreachable(what.line, now)
-        self._alive = now
+        self._owed = None
         if self._phase is Phase.LEAVING:
             return self._left(what.message)
         if what.line == self._probe:
@@ -71,14 +75,13 @@ class Exchange(Attempts):
             return self._end_cancelled()
         if now >= self._until:
             return self._fail(self._refusal or self._silent(now - self._begun))
-        if self._waiting and self._answer_s and now >= self._alive + self._answer_s:
-            return self._fail(self._silent(self._answer_s))
+        if now >= self._given_up:
+            return self._fail(self._silent(self._answer_s or 0.0))
         if self._phase is Phase.LISTENING:
             return self._ask_result(now)
         if self._phase is Phase.ASKING:
             self._choice.silent(self.endpoint, now)
             return self._try(now)
-        self._alive = now
         return self._try(now, self._at)
 
     # ---- listening -------------------------------------------------------------------------------------------
@@ -129,6 +132,7 @@ class Exchange(Attempts):
             return self._try(now)
         self._probe = self._line()
         self._due = now + self._choice.patience(self.endpoint)
+        self._owed = now if self._owed is None else self._owed
         return [Ask(self._probe, self.endpoint, encode("result", {"id": self.id}))]
 
     def _probed(self, reply: Message, now: float) -> list[Action]:

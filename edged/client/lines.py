@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 import zmq
 
-from edged.client.errors import BadEndpoint
+from edged.client.errors import BadEndpoint, EdgedError
 from edged.client.steps import Action, Ask, Close, Heard, Input, Listen, Lost, Message, Say, Unreachable
 
 RECONNECT_MS: Final = 100
@@ -43,13 +43,17 @@ class Line:
     def __init__(self, context: zmq.Context[Any], number: int, kind: int) -> None:
         self.number = number
         self.mark = os.urandom(8)
-        self.socket: Socket = context.socket(kind)
-        self.socket.setsockopt(zmq.LINGER, 0)
-        self.socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
-        self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
-        self.socket.setsockopt(zmq.RCVHWM, STREAM_HWM)
-        self.monitor: Socket = self.socket.get_monitor_socket(WATCHED)
         self.told_unreachable = False
+        self.socket: Socket = context.socket(kind)
+        try:
+            self.socket.setsockopt(zmq.LINGER, 0)
+            self.socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
+            self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
+            self.socket.setsockopt(zmq.RCVHWM, STREAM_HWM)
+            self.monitor: Socket = self.socket.get_monitor_socket(WATCHED)
+        except zmq.ZMQError:
+            self.socket.close(0)
+            raise
 
     def connect(self, endpoint: str) -> None:
         if "[" in endpoint:
@@ -113,11 +117,14 @@ class Lines:
                     self._open.pop(number).close()
 
     def _connect(self, number: int, kind: int, endpoint: str) -> Line:
-        line = self._open[number] = Line(self._context, number, kind)
         try:
+            line = self._open[number] = Line(self._context, number, kind)
             line.connect(endpoint)
-        except BadEndpoint:
+        except zmq.ZMQError as error:
             self.close()  # there is no going on
+            raise EdgedError(f"no socket for {endpoint}: {error}") from None
+        except BadEndpoint:
+            self.close()
             raise
         return line
 

@@ -50,7 +50,9 @@ class Rig:
 
     def hear(self, what, *messages, **fields):
         for message in messages or (fields,):
-            self.do(self.machine.feed(Heard(self.line(what), {"id": "i", "ok": True, "instance": "1", **message}), self.now))
+            self.do(
+                self.machine.feed(Heard(self.line(what), {"id": "i", "ok": True, "instance": "1", **message}), self.now)
+            )
 
     def event(self, kind, seq, what="generate", **fields):
         self.do(self.machine.feed(Heard(self.line(what), {"id": "i", "type": kind, "seq": seq, **fields}), self.now))

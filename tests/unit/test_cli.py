@@ -15,7 +15,7 @@ import threading
 import pytest
 
 from edged.cli import output
-from unit.fake_daemon import RESULT, Daemon, events, streaming, ticket
+from unit.fake_daemon import Daemon, events, streaming, ticket
 
 EDGECTL = [sys.executable, "-m", "edged.cli.main"]
 STATUS = {

@@ -68,7 +68,7 @@ def test_back_off_without_a_time_doubles_up_to_a_bound():
     for _ in range(12):
         c.refused("a", 0)
         waits.append(c.next(0)[1])
-    assert all(b > a for a, b in zip(waits[:6], waits[1:6], strict=False))
+    assert waits[:6] == sorted(set(waits[:6]))
     assert waits[0] < 0.13
     assert max(waits) <= PACE.backoff_max_s * 1.25
 

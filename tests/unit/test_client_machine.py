@@ -128,8 +128,8 @@ class Server:
         self.waiting = []
 
 
-def error(code, retryable=True, **fields):
-    return {"ok": False, "error": {"code": code, "message": "m", "retryable": retryable, **fields}}
+def error(code, **fields):
+    return {"ok": False, "error": {"code": code, "message": "m", "retryable": code != "not_found", **fields}}
 
 
 def result(text, reason="stop"):
@@ -211,13 +211,50 @@ class Trouble(RuleBasedStateMachine):
         lines = [line for line, connection in self.connections.items() if pending(connection)]
         return lines[number % len(lines)] if lines else None
 
-    # ---- what may happen ---------------------------------------------------------------------------------------
+    # ---- what goes well ----------------------------------------------------------------------------------------
 
-    @rule(n=st.integers(0, 5))
-    def deliver_up(self, n):
-        line = self.some(n, lambda c: c.up and c.server.up)
-        if line is not None:
-            self.serve(self.connections[line])
+    @rule(text=st.sampled_from(["a", "bc", "é", "時 "]), count=st.integers(1, 4), n=st.integers(0, 1))
+    def tokens(self, text, count, n):
+        self.serve_all()
+        for _ in range(count):
+            self.server(n).token(text)
+
+    @rule(most=st.integers(1, 6))
+    def deliver(self, most):
+        for _ in range(most):
+            for line in list(self.connections):
+                if line in self.connections and self.connections[line].down:
+                    self.feed(Heard(line, self.connections[line].down.popleft()))
+
+    @rule(text=st.sampled_from(["d", "ef"]))
+    def flow(self, text):
+        """A stretch without trouble."""
+        for n in range(len(self.servers)):
+            self.tokens(text, 2, n)
+        self.deliver(20)
+
+    @precondition(lambda self: any(server.run and len(server.run.text) > 20 for server in self.servers.values()))
+    @rule()
+    def finish(self):
+        for server in self.servers.values():
+            if server.run is not None and len(server.run.text) > 20:
+                server.finish(result(server.run.text))
+
+    @precondition(lambda self: self.machine.outcome is None)
+    @rule()
+    def time_comes(self):
+        self.now = max(self.now, self.machine.wake)
+        self.do(self.machine.tick(self.now))
+
+    @rule(seconds=st.floats(0, 3))
+    def time_passes(self, seconds):
+        self.now += seconds
+        self.do(self.machine.tick(self.now))
+
+    def serve_all(self):
+        for connection in list(self.connections.values()):
+            while connection.up and connection.server.up:
+                self.serve(connection)
 
     def serve(self, connection):
         connection.born = connection.server.born  # zmq connects again by itself
@@ -227,60 +264,52 @@ class Trouble(RuleBasedStateMachine):
         else:
             connection.server.answer(connection, said)
 
-    @rule(n=st.integers(0, 5), count=st.integers(1, 4))
-    def deliver_down(self, n, count):
+    # ---- what goes wrong ---------------------------------------------------------------------------------------
+
+    @precondition(lambda self: any(c.down for c in self.connections.values()))
+    @rule(n=st.integers(0, 5), count=st.integers(1, 3))
+    def lose_down(self, n, count):
         for _ in range(count):
             line = self.some(n, lambda c: c.down)
             if line is not None:
-                self.feed(Heard(line, self.connections[line].down.popleft()))
+                self.connections[line].down.popleft()
 
-    @rule(n=st.integers(0, 5))
-    def lose_down(self, n):
-        line = self.some(n, lambda c: c.down)
-        if line is not None:
-            self.connections[line].down.popleft()
-
-    @rule(n=st.integers(0, 5))
-    def lose_up(self, n):
-        line = self.some(n, lambda c: c.up)
-        if line is not None:
-            self.connections[line].up.popleft()
-
+    @precondition(lambda self: any(c.down for c in self.connections.values()))
     @rule(n=st.integers(0, 5))
     def repeat_down(self, n):
         line = self.some(n, lambda c: c.down)
-        if line is not None:
-            self.feed(Heard(line, self.connections[line].down[0]))
+        self.feed(Heard(line, self.connections[line].down[0]))
 
+    @precondition(lambda self: any(len(c.down) > 1 for c in self.connections.values()))
+    @rule(n=st.integers(0, 5))
+    def swap_down(self, n):
+        """No transport does this; a proxy between might."""
+        self.connections[self.some(n, lambda c: len(c.down) > 1)].down.rotate(-1)
+
+    @precondition(lambda self: any(c.up for c in self.connections.values()))
+    @rule(n=st.integers(0, 5))
+    def lose_up(self, n):
+        self.connections[self.some(n, lambda c: c.up)].up.popleft()
+
+    @precondition(lambda self: self.connections)
     @rule(n=st.integers(0, 5))
     def cut(self, n):
         line = self.some(n, lambda c: True)
-        if line is not None:
-            self.hang_up(self.connections[line])
-            self.connections[line].down.clear()
-            self.feed(Lost(line))
+        self.hang_up(self.connections[line])
+        self.connections[line].down.clear()
+        self.feed(Lost(line))
 
+    @precondition(lambda self: self.connections)
     @rule(n=st.integers(0, 5))
     def unreachable(self, n):
-        line = self.some(n, lambda c: True)
-        if line is not None:
-            self.feed(Unreachable(line))
+        self.feed(Unreachable(self.some(n, lambda c: True)))
 
-    @rule(n=st.integers(0, 1), text=st.sampled_from(["a", "bc", "é", "時 "]), count=st.integers(1, 3))
-    def token(self, n, text, count):
-        for _ in range(count):
-            self.server(n).token(text)
-
-    @rule(n=st.integers(0, 1))
-    def finish(self, n):
-        server = self.server(n)
-        if server.run is not None:
-            server.finish(result(server.run.text))
-
+    @precondition(lambda self: any(server.run for server in self.servers.values()))
     @rule(n=st.integers(0, 1))
     def worker_lost(self, n):
         self.server(n).finish(error("worker_lost"))
 
+    @precondition(lambda self: any(server.run for server in self.servers.values()))
     @rule(n=st.integers(0, 1), told=st.booleans())
     def restart(self, n, told):
         server = self.server(n)
@@ -299,17 +328,6 @@ class Trouble(RuleBasedStateMachine):
     @rule(n=st.integers(0, 1), busy=st.booleans())
     def set_busy(self, n, busy):
         self.server(n).busy = busy
-
-    @rule(seconds=st.floats(0, 3))
-    def time_passes(self, seconds):
-        self.now += seconds
-        self.do(self.machine.tick(self.now))
-
-    @precondition(lambda self: self.machine.outcome is None)
-    @rule()
-    def time_comes(self):
-        self.now = max(self.now, self.machine.wake)
-        self.do(self.machine.tick(self.now))
 
     def server(self, n):
         return list(self.servers.values())[n % len(self.servers)]
@@ -377,4 +395,4 @@ class Trouble(RuleBasedStateMachine):
 
 
 TestTrouble = Trouble.TestCase
-TestTrouble.settings = settings(max_examples=250, stateful_step_count=40)
+TestTrouble.settings = settings(max_examples=300, stateful_step_count=50)

@@ -112,7 +112,9 @@ def test_endpoints(monkeypatch, tmp_path):
 
 def test_a_client_machine_needs_zmq_and_msgspec_only():
     """Nothing of the daemon and nothing that has to be compiled; asyncio only when it is asked for."""
-    code = "import sys; import edged.client as c; print(*sys.modules); c.AsyncClient; print('zmq.asyncio' in sys.modules)"
+    code = (
+        "import sys; import edged.client as c; print(*sys.modules); c.AsyncClient; print('zmq.asyncio' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
     modules, then = done.stdout.splitlines()
     loaded = set(modules.split())

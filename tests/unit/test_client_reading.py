@@ -57,7 +57,7 @@ def test_another_topic_is_another_run():
 def test_a_text_that_does_not_continue_ours_begins_anew():
     reading = Reading()
     reading.event(event("token", 0, text="abc"))
-    assert reading.snapshot(5, "abd") == [Anew(2, "abc"), Piece("abd")]
+    assert reading.snapshot(5, "xyz") == [Anew(2, "abc"), Piece("xyz")]
     assert reading.event(event("token", 6, text="!")) == [Piece("!")]
 
 
