@@ -15,10 +15,19 @@ from edged.cli.output import EXIT_INTERRUPTED, Session
 
 VERBS = {
     "ask": "edged.cli.ask",
+    "cancel": "edged.cli.cancel",
+    "chat": "edged.cli.chat",
     "completion": "edged.cli.completion",
     "config": "edged.cli.config",
+    "drain": "edged.cli.drain",
+    "health": "edged.cli.health",
+    "loglevel": "edged.cli.loglevel",
     "ping": "edged.cli.ping",
+    "requests": "edged.cli.requests",
+    "result": "edged.cli.result",
+    "resume": "edged.cli.resume",
     "status": "edged.cli.status",
+    "tokenize": "edged.cli.tokenize",
 }
 """Verb → the module whose `command` it is."""
 
@@ -53,7 +62,7 @@ class _LazyGroup(click.Group):
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit status: 0 done; 1 the daemon answered with an error; 2 usage; 3 nothing answered; "
-    "78 the configuration is wrong; 130 interrupted.",
+    "78 the configuration is wrong; 130 interrupted. `health` and `result` have their own: see their --help.",
 )
 @click.option(
     "--config",
@@ -61,13 +70,28 @@ class _LazyGroup(click.Group):
     help="Configuration that tells where the daemon listens. Default: $EDGED_CONFIG, else ./config.yaml, "
     "else /etc/edged/config.yaml, else the built-in defaults.",
 )
-@click.option("--endpoint", help="Talk to this endpoint (ipc:///path or tcp://host:port), whatever the configuration.")
-@click.option("--timeout", type=click.FloatRange(min=0.05), help="Seconds to wait for an answer (ask: 30, others: 5).")
+@click.option(
+    "--endpoint",
+    envvar="EDGED_ENDPOINT",
+    help="Talk to this endpoint, ipc:///path or tcp://host:port, whatever the configuration. Default: $EDGED_ENDPOINT.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.05),
+    metavar="S",
+    help="Seconds to wait for a sign of life (default: 5; ask, chat and tokenize: 30).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.version_option(__version__, prog_name="edgectl")
 @click.pass_context
 def cli(ctx: click.Context, config: str | None, endpoint: str | None, timeout: float | None, *, as_json: bool) -> None:
-    """Ask and watch the edged daemon of this machine."""
+    """Ask and watch the edged daemon of this machine.
+
+    \b
+    Examples:
+      edgectl status
+      edgectl ask "Why is the sky blue?"
+    """
     ctx.obj = Session(config, endpoint, timeout, as_json=as_json)
 
 

@@ -1,10 +1,8 @@
-"""What the verbs share: where the daemon is, how an error is told, what may go to a terminal."""
+"""What the verbs share: the daemon they talk to, how an error is told, what may go to a terminal."""
 
 from __future__ import annotations
 
 import json
-import os
-import stat
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,15 +11,17 @@ from typing import Any, NoReturn
 
 import click
 
-from edged import client, config, places
+from edged import client, config
+from edged.cli import reach
 from edged.errors import EXIT_CONFIG, ConfigError
 
 EXIT_ERROR = 1
 EXIT_NO_ANSWER = 3
+EXIT_NOT_YET = 4
 EXIT_INTERRUPTED = 130
 
-SYSTEM_SOCKET = "/run/edged/request.sock"
-"""Where the systemd unit's daemon listens; its $RUNTIME_DIRECTORY is not in an operator's environment."""
+ANSWER_S = 5.0
+"""For what is answered at once; `--timeout` says otherwise."""
 
 
 class Session:
@@ -33,90 +33,70 @@ class Session:
         self._timeout = timeout
         self.as_json = as_json
 
-    def timeout(self, default: float) -> float:
+    def timeout(self, default: float = ANSWER_S) -> float:
         return self._timeout if self._timeout is not None else default
 
     @cached_property
     def config(self) -> config.Config:
         try:
-            return config.load(self._path or _default_config())
+            return config.load(self._path or reach.default_config())
         except ConfigError as error:
             fail(str(error), EXIT_CONFIG)
 
     @cached_property
     def endpoint(self) -> str:
-        return self._endpoint or connectable(self.config)
+        return self._endpoint or reach.connectable(self.config)
+
+    @cached_property
+    def control(self) -> str:
+        if not self._endpoint:
+            return reach.control(self.config)
+        beside = reach.control_beside(self._endpoint)
+        if beside is None:
+            fail("this verb goes over the control socket of the box itself, never over TCP", click.UsageError.exit_code)
+        return beside
 
     @contextmanager
-    def client(self) -> Iterator[client.Client]:
+    def client(self, *, control: bool = False) -> Iterator[client.Client]:
         """A client whose errors are told in one line, each with its exit status."""
-        why = _unreachable(self.endpoint)
+        endpoint = self.control if control else self.endpoint
+        why = reach.unreachable(endpoint)
         if why:
             fail(why, EXIT_NO_ANSWER)
         try:
-            with client.Client(self.endpoint) as found:
+            with client.Client(endpoint) as found:
                 yield found
         except client.ReplyError as error:
-            tell_error(error)
+            if self.as_json:
+                print_json(error.raw)
+            fail(error_words(error), EXIT_ERROR)
         except client.NoAnswer as error:
-            fail(f"nothing answers at {self.endpoint} within {error.waited_s:.3g} s: {_START}", EXIT_NO_ANSWER)
+            fail(reach.silent(endpoint, error.waited_s), EXIT_NO_ANSWER)
         except client.BadEndpoint as error:
             fail(str(error), click.UsageError.exit_code)
 
-
-_START = "start it with `make serve` or `systemctl start edged`"
-
-
-def _default_config() -> str | None:
-    given = os.environ.get("EDGED_CONFIG")
-    if given:
-        return given
-    return next((path for path in ("config.yaml", "/etc/edged/config.yaml") if os.path.exists(path)), None)
+    def call(self, op: str, *, control: bool = False, **fields: Any) -> dict[str, Any]:
+        """One question, one answer."""
+        with self.client(control=control) as edged:
+            return edged.call(op, deadline_s=self.timeout(), **fields)
 
 
-def connectable(settings: config.Config) -> str:
-    """The first `request` endpoint, an ipc one if there is one, as a client has to write it."""
-    endpoints = sorted(settings.request_endpoints, key=lambda e: not e.startswith("ipc://"))
-    endpoint = endpoints[0]
-    for anywhere in ("tcp://*:", "tcp://0.0.0.0:", "tcp://[::]:"):
-        endpoint = endpoint.replace(anywhere, "tcp://127.0.0.1:")
-    default_place = not settings.listen.request and settings.runtime_dir == places.default_runtime_dir()
-    if default_place and not os.path.exists(endpoint.removeprefix("ipc://")) and os.path.exists(SYSTEM_SOCKET):
-        return f"ipc://{SYSTEM_SOCKET}"
-    return endpoint
-
-
-def _unreachable(endpoint: str) -> str | None:
-    """Why it is no use waiting, in words: no socket, no permission."""
-    if not endpoint.startswith("ipc:///"):
-        return None
-    path = endpoint.removeprefix("ipc://")
-    try:
-        if not stat.S_ISSOCK(os.stat(path).st_mode):
-            return f"{path} is not a socket"
-    except PermissionError:
-        return _not_allowed(path)
-    except OSError:
-        return f"nothing answers at {endpoint}: {_START}"
-    return None if os.access(path, os.W_OK) else _not_allowed(path)
-
-
-def _not_allowed(path: str) -> str:
-    return f"no permission for {path}: your user must be in the socket's group (`sudo adduser $USER edged`)"
+def one_line(message: str) -> str:
+    return printable(" ".join(message.split()))
 
 
 def fail(message: str, status: int) -> NoReturn:
     """One line on stderr, then the exit status."""
-    click.echo(f"edgectl: {printable(' '.join(message.split()))}", err=True)
+    click.echo(f"edgectl: {one_line(message)}", err=True)
     sys.exit(status)
 
 
-def tell_error(error: client.ReplyError) -> NoReturn:
+def error_words(error: client.ReplyError) -> str:
     again = ""
     if error.retryable:
         after = f" in {error.retry_after:.3g} s" if error.retry_after else " later"
         again = f" (try again{after})"
-    fail(f"{error.code}: {error.message}{again}", EXIT_ERROR)
+    return f"{error.code}: {error.message}{again}"
 
 
 def print_json(value: dict[str, Any]) -> None:

@@ -6,22 +6,27 @@ import time
 
 import click
 
-from edged.cli.output import Session, print_json, printable
+from edged.cli.options import EXITS, json_option
+from edged.cli.output import Session, one_line, print_json
 
-ANSWER_S = 5.0
 
-
-@click.command()
-@click.option("--json", "as_json", is_flag=True, help="Print the reply as one JSON object.")
+@click.command(epilog=EXITS)
+@json_option()
 @click.pass_obj
-def command(session: Session, /, *, as_json: bool) -> None:
-    """Ask for a sign of life; answered also while the model loads."""
+def command(session: Session, /) -> None:
+    """Ask for a sign of life; answered also while the model loads.
+
+    \b
+    Example:
+      edgectl ping
+    """
     with session.client() as edged:
         begun = time.monotonic()
-        reply = edged.call("ping", deadline_s=session.timeout(ANSWER_S))
+        reply = edged.call("ping", deadline_s=session.timeout())
         took = time.monotonic() - begun
-    if as_json or session.as_json:
+    if session.as_json:
         print_json(reply)
-    else:
-        features = ", ".join(str(f) for f in reply.get("features", []))
-        click.echo(printable(f"edged {reply.get('version', '?')} answered in {took * 1000:.1f} ms ({features})"))
+        return
+    features = reply.get("features")
+    named = f" ({', '.join(map(str, features))})" if isinstance(features, list) else ""
+    click.echo(one_line(f"edged {reply.get('version', '?')} answered in {took * 1000:.1f} ms{named}"))

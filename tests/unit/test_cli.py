@@ -14,7 +14,7 @@ import threading
 
 import pytest
 
-from edged.cli import output
+from edged.cli import reach
 from unit.fake_daemon import Daemon, events, streaming, ticket
 
 EDGECTL = [sys.executable, "-m", "edged.cli.main"]
@@ -24,7 +24,7 @@ STATUS = {
     "state": "ready",
     "ready": True,
     "uptime_s": 3725.2,
-    "model": {"name": "tiny", "sha256": "ab" * 32, "size_bytes": 98_362_432},
+    "model": {"name": "tiny", "sha256": "ab" * 32, "size_bytes": 98_362_432, "context": 4096},
     "profile": "default",
     "queue": {"length": 2, "limit": 128, "by_priority": {"high": 1, "normal": 1, "low": 0}, "accepted": 3},
     "slots": {"total": 4, "busy": 1, "set_aside": 0, "cells_used": 70, "cells_total": 4096},
@@ -226,14 +226,16 @@ def test_status_at_a_glance(endpoint, serve):
     assert done.stdout.splitlines() == [
         "state     ready, edged 0.1.0, up 1 h 2 min",
         f"model     tiny, 98 MB, sha256 {'ab' * 6}…",
-        "profile   default",
+        "profile   default, context of 4096 tokens",
+        "level     normal",
         "queue     2 waiting of 128 (high 1)",
         "slots     1 busy of 4, 70 of 4096 KV cells in use",
-        "threads   2 decode+prefill on core 0, 1 (runs on 0,1)",
         "speed     96.1 tokens/s",
-        "watchdog  level normal, worker died 2 times, last exit SIGABRT",
+        "threads   2 decode+prefill on core 0, 1 (runs on 0,1)",
+        done.stdout.splitlines()[8],
         "warning   no pin[2J for thread 8",
     ]
+    assert re.fullmatch(r"worker    died 2 times, last exit SIGABRT \d+ d \d+ h ago", done.stdout.splitlines()[8])
     assert json.loads(edgectl(endpoint, "status", "--json").stdout)["threads"][1]["cores"] == [0, 1]
 
 
@@ -289,9 +291,9 @@ def test_no_permission():
 
 def as_nobody(endpoint):
     code = (  # imports first: root's Python may lie where others cannot read
-        "import os, sys; from edged.cli import output\n"
+        "import os, sys; from edged.cli import reach\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
-        "print(output._unreachable(sys.argv[1]))"
+        "print(reach.unreachable(sys.argv[1]))"
     )
     command = [sys.executable, "-c", code, endpoint]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
@@ -319,7 +321,7 @@ def test_the_configuration_tells_where(tmp_path, endpoint, serve):
 def test_connectable():
     def of(*endpoints):
         data = {"listen": {"request": list(endpoints)}, "security": {"allow_insecure_tcp": True}}
-        return output.connectable(output.config.parse(data, "test"))
+        return reach.connectable(reach.config.parse(data, "test"))
 
     assert of("tcp://*:5555") == "tcp://127.0.0.1:5555"
     assert of("tcp://0.0.0.0:5555", "ipc:///run/x.sock") == "ipc:///run/x.sock"

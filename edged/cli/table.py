@@ -1,0 +1,62 @@
+"""A table that fits: what matters least goes first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from edged.cli.terminal import cells, cut
+
+GAP: Final = 2
+
+
+class Column(Struct, frozen=True):
+    """`rank`: the highest goes first when there is no room, 0 never. `least`: may be cut down to so many columns."""
+
+    title: str
+    cells: tuple[str, ...]
+    rank: int = 0
+    least: int = 0
+    right: bool = False
+
+    @property
+    def width(self) -> int:
+        return max(cells(text) for text in (self.title, *self.cells))
+
+
+def table(columns: Sequence[Column], width: int | None) -> list[str]:
+    """Title and rows; `width` None: nothing is left out."""
+    kept = list(columns)
+    widths = _widths(kept, width)
+    while width is not None and _total(widths) > width and any(column.rank for column in kept):
+        kept.remove(max(kept, key=lambda column: column.rank))
+        widths = _widths(kept, width)
+    rows = zip(*((column.title, *column.cells) for column in kept), strict=True)
+    return [_row(row, kept, widths) for row in rows]
+
+
+def _widths(columns: Sequence[Column], width: int | None) -> list[int]:
+    """Each as wide as it wants; those that may be cut give what is missing, from the left."""
+    out = [column.width for column in columns]
+    if width is None:
+        return out
+    for index, column in enumerate(columns):
+        missing = _total(out) - width
+        if missing > 0 and column.least:
+            out[index] = max(min(column.least, out[index]), out[index] - missing)
+    return out
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + GAP * (len(widths) - 1)
+
+
+def _row(texts: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
+    out = []
+    for text, column, width in zip(texts, columns, widths, strict=True):
+        shown = cut(text, width)
+        blanks = " " * (width - cells(shown))
+        out.append(blanks + shown if column.right else shown + blanks)
+    return (" " * GAP).join(out).rstrip()
