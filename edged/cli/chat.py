@@ -96,7 +96,7 @@ class Chat:
             except KeyboardInterrupt:
                 self._interrupted("")
                 continue
-            if line.strip() == "/quit":
+            if line.rstrip() == "/quit":
                 return
             try:
                 self._take(line)

@@ -70,7 +70,7 @@ def unreachable(endpoint: str) -> str | None:
 
 def silent(endpoint: str, waited_s: float) -> str:
     """It could be reached, or that cannot be told, and said nothing."""
-    within = f"within {waited_s:.3g} s"
+    within = f"within {round(waited_s, 1):g} s"
     if endpoint.startswith("ipc://"):
         look = "it is stopped or hangs; look with `systemctl status edged`, or at its log"
         return unreachable(endpoint) or f"the daemon at {endpoint} does not answer {within}: {look}"

@@ -35,7 +35,7 @@ def command(session: Session, /, request_id: str, wait: float) -> None:
     if session.as_json:
         print_json(found.raw)
     elif found.text or isinstance(found, client.Result):
-        click.echo(model_text(found.text))
+        sys.stdout.write(model_text(found.text) + "\n")  # click.echo takes things out of what goes into a pipe
     if isinstance(found, client.Progress):
         sys.stdout.flush()
         if session.as_json:

@@ -1,4 +1,4 @@
-"""A table that fits: what matters least goes first. Pure."""
+"""A table that fits: columns that matter least go first, then what may be cut is cut. Pure."""
 
 from __future__ import annotations
 
@@ -29,24 +29,19 @@ class Column(Struct, frozen=True):
 def table(columns: Sequence[Column], width: int | None) -> list[str]:
     """Title and rows; `width` None: nothing is left out."""
     kept = list(columns)
-    widths = _widths(kept, width)
-    while width is not None and _total(widths) > width and any(column.rank for column in kept):
+    while width is not None and _total(_widths(kept)) > width and any(column.rank for column in kept):
         kept.remove(max(kept, key=lambda column: column.rank))
-        widths = _widths(kept, width)
+    widths = _widths(kept)
+    for index, column in enumerate(kept):
+        missing = 0 if width is None else _total(widths) - width
+        if missing > 0 and column.least:
+            widths[index] = max(min(column.least, widths[index]), widths[index] - missing)
     rows = zip(*((column.title, *column.cells) for column in kept), strict=True)
     return [_row(row, kept, widths) for row in rows]
 
 
-def _widths(columns: Sequence[Column], width: int | None) -> list[int]:
-    """Each as wide as it wants; those that may be cut give what is missing, from the left."""
-    out = [column.width for column in columns]
-    if width is None:
-        return out
-    for index, column in enumerate(columns):
-        missing = _total(out) - width
-        if missing > 0 and column.least:
-            out[index] = max(min(column.least, out[index]), out[index] - missing)
-    return out
+def _widths(columns: Sequence[Column]) -> list[int]:
+    return [column.width for column in columns]
 
 
 def _total(widths: Sequence[int]) -> int:

@@ -1,0 +1,123 @@
+"""What edgectl makes of numbers, tables and replies: pure."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edged.cli import reach
+from edged.cli.conversation import Conversation
+from edged.cli.glance import drawn, glance
+from edged.cli.output import printable
+from edged.cli.requests import columns
+from edged.cli.table import Column, table
+from edged.cli.terminal import cells, cut, wrapped
+from edged.cli.words import duration
+
+ROW = {
+    "id": "sensor7-000042",
+    "identity": "uid:1000",
+    "state": "running",
+    "priority": "normal",
+    "stream": "reply",
+    "age_ms": 12_300,
+    "deadline_in_ms": 107_700,
+    "prompt_tokens": 31,
+    "completion_tokens": 17,
+    "max_tokens": 256,
+}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=10,
+)
+NAMES = (
+    "state",
+    "version",
+    "uptime_s",
+    "model",
+    "profile",
+    "queue",
+    "slots",
+    "speed",
+    "threads",
+    "watchdog",
+    "warnings",
+)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (-1, "0.0 s"), (4.21, "4.2 s"), (59, "59 s"), (184.9, "3 min 4 s"), (3725, "1 h 2 min"), (183_600, "2 d 3 h"),
+    ],
+)  # fmt: skip
+def test_duration(seconds, said):
+    assert duration(seconds) == said
+
+
+@given(st.text(), st.integers(12, 100))
+def test_wrapped_keeps_every_character_and_the_width(text, width):
+    found = wrapped(text, width)
+    assert all(cells(line) <= width for line in found)
+    assert "".join(found).replace(" ", "") == text.replace(" ", "")
+
+
+@given(st.text(), st.integers(2, 40))
+def test_cut_keeps_the_width(text, width):
+    assert cells(cut(text, width)) <= width
+    assert cut(text, 1000) == text
+
+
+def test_wide_characters_count_twice():
+    assert cells("a時") == 3
+    assert wrapped("時" * 8, 13) == ["時" * 6, "時" * 2]
+
+
+def test_a_table_leaves_out_what_matters_least():
+    whole, pipe = table(columns([ROW]), 200), table(columns([ROW]), None)
+    assert whole == pipe
+    assert whole[0].split() == "ID IDENTITY STATE TOKENS AGE ENDS IN PRIORITY PROMPT STREAM".split()  # noqa: SIM905
+    at_80 = table(columns([ROW]), 80)
+    assert at_80[1].split() == "sensor7-000042 uid:1000 running 17/256 12 s 1 min 47 s normal 31".split()  # noqa: SIM905
+    assert table(columns([ROW]), 40)[0].split() == ["ID", "STATE", "TOKENS", "AGE"]
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 80, 120])
+def test_a_table_fits(width):
+    rows = [{**ROW, "id": "i" * 64, "identity": "tcp:10.0.0.1\x1b[2J"}, {"id": "x"}]
+    lines = table(columns(rows), width)
+    assert len(lines) == 3
+    assert all(cells(line) <= width for line in lines)
+    assert "\x1b" not in "".join(lines)
+
+
+def test_a_title_may_be_the_widest():
+    assert table([Column("TITLE", ("a", "b"), right=True)], None) == ["TITLE", "    a", "    b"]
+
+
+@given(st.dictionaries(st.sampled_from(NAMES), JSON), st.none() | st.integers(1, 200))
+def test_a_reply_of_any_shape_is_shown_without_controls(status, width):
+    for line in drawn(glance(status, 0.0), width):
+        assert printable(line) == line
+        assert "\n" not in line
+        assert width is None or cells(line) <= max(width, 22)
+
+
+def test_where_control_is():
+    assert reach.control_beside("ipc:///run/edged/request.sock") == "ipc:///run/edged/control.sock"
+    assert reach.control_beside("ipc:///run/edged/control.sock") == "ipc:///run/edged/control.sock"
+    assert reach.control_beside("tcp://10.0.0.1:5555") is None
+
+
+def test_a_conversation():
+    talk = Conversation("Be brief.")
+    talk.keep("q1", "a1")
+    talk.keep("q2", "a2")
+    assert [m["content"] for m in talk.asking("q3")] == ["Be brief.", "q1", "a1", "q2", "a2", "q3"]
+    talk.forget_oldest()
+    assert [m["role"] for m in talk.messages] == ["system", "user", "assistant"]
+    assert talk.as_text() == "system:\nBe brief.\n\nuser:\nq2\n\nassistant:\na2\n\n"
+    talk.reset()
+    assert (len(talk), len(talk.messages)) == (0, 1)
