@@ -6,16 +6,17 @@ import click
 from click.shell_completion import get_completion_class
 
 
-@click.command()
+@click.command(epilog="Exit status: 0 done; 2 usage.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, /, shell: str) -> None:
     """Print a completion script, to be sourced.
 
     \b
-    bash: edgectl completion bash > ~/.local/share/bash-completion/completions/edgectl
-    zsh:  edgectl completion zsh > "${fpath[1]}/_edgectl"
-    fish: edgectl completion fish > ~/.config/fish/completions/edgectl.fish
+    Examples:
+      bash: edgectl completion bash > ~/.local/share/bash-completion/completions/edgectl
+      zsh:  edgectl completion zsh > "${fpath[1]}/_edgectl"
+      fish: edgectl completion fish > ~/.config/fish/completions/edgectl.fish
     """
     kind = get_completion_class(shell)
     assert kind is not None, "click knows the three"

@@ -9,8 +9,11 @@ import click
 import msgspec
 
 from edged import config
+from edged.cli.options import json_option
 from edged.cli.output import Session, fail, print_json
 from edged.errors import EXIT_CONFIG, ConfigError
+
+EXITS = "Exit status: 0 it is good; 2 usage; 78 it is wrong."
 
 
 @click.group()
@@ -18,11 +21,17 @@ def command() -> None:
     """Look at a configuration without a daemon."""
 
 
-@command.command()
+@command.command(epilog=EXITS)
 @click.argument("file", required=False, type=click.Path(dir_okay=False))
+@json_option("Print the answer as one JSON object.")
 @click.pass_obj
 def check(session: Session, /, file: str | None) -> None:
-    """Check FILE (default: the one in use). Exit status 0 or 78; an error names file, key, expected, found."""
+    """Check FILE (default: the one in use). An error names file, key, expected, found.
+
+    \b
+    Example:
+      edgectl config check /etc/edged/config.yaml
+    """
     try:
         settings = config.load(file) if file else session.config
     except ConfigError as error:
@@ -33,10 +42,16 @@ def check(session: Session, /, file: str | None) -> None:
         click.echo(f"{settings.path}: good")
 
 
-@command.command()
+@command.command(epilog=EXITS)
+@json_option("Print all of it as one JSON object.")
 @click.pass_obj
 def show(session: Session, /) -> None:
-    """Print every key with the value in force. What the file does not say is marked `# default`."""
+    """Print every key with the value in force. What the file does not say is marked `# default`.
+
+    \b
+    Example:
+      edgectl config show | grep limits
+    """
     settings = _plain(session.config)
     if session.as_json:
         print_json(settings)
