@@ -14,7 +14,7 @@ from edged.cli.output import EXIT_INTERRUPTED, Session, fail, print_json
 PATIENCE_S = 30.0
 
 
-@click.command(epilog=EXITS)
+@click.command(epilog=EXITS, short_help="Send a prompt and print the answer as it is written.")
 @click.argument("prompt", required=False)
 @sampling_options
 @click.option("--system", help="A system message before the prompt.")

@@ -32,7 +32,6 @@ class Lines:
                 import readline  # noqa: PLC0415 - it takes hold of the terminal
 
                 self._readline = readline
-                readline.set_auto_history(True)
         if history is not None:
             self._load(history)
 
@@ -62,10 +61,18 @@ class Lines:
         """Enter is yes. A pipe is not asked."""
         if not self.interactive:
             return True
-        answer = input(f"{question} [Y/n] ")
-        if self._readline is not None and answer:  # no line of the chat
-            self._readline.remove_history_item(self._readline.get_current_history_length() - 1)
-        return answer.strip().lower() in ("", "y", "yes")
+        self._remember(False)  # an answer is no line of the chat
+        try:
+            return input(f"{question} [Y/n] ").strip().lower() in ("", "y", "yes")
+        except EOFError:
+            click.echo()
+            return False
+        finally:
+            self._remember(True)
+
+    def _remember(self, lines: bool) -> None:
+        if self._readline is not None:
+            self._readline.set_auto_history(lines)
 
     def _load(self, path: str) -> None:
         """Made at once: a file that cannot be written is better told now than at the end."""

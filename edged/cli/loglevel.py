@@ -8,7 +8,7 @@ from edged.cli.options import EXITS, json_option
 from edged.cli.output import Session, one_line, print_json
 
 
-@click.command(epilog=EXITS)
+@click.command(epilog=EXITS, short_help="Log more or less, until the daemon is restarted.")
 @click.argument("level", type=click.Choice(["debug", "info", "warning", "error"]))
 @json_option()
 @click.pass_obj

@@ -14,7 +14,7 @@ from edged.cli.terminal import width
 from edged.cli.words import duration, words
 
 
-@click.command(epilog=EXITS)
+@click.command(epilog=EXITS, short_help="List what waits and runs, whoever it belongs to.")
 @json_option()
 @click.pass_obj
 def command(session: Session, /) -> None:

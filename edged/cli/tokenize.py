@@ -14,7 +14,7 @@ from edged.cli.terminal import width, wrapped
 PATIENCE_S = 30.0
 
 
-@click.command(epilog=EXITS)
+@click.command(epilog=EXITS, short_help="Count the tokens of a text: does it fit?")
 @click.argument("text", required=False)
 @click.option("--chat", is_flag=True, help="As one message of a user, with the model's chat template.")
 @click.option("--messages", is_flag=True, help='TEXT is a JSON list of {"role", "content"}: a whole conversation.')

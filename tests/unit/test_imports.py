@@ -34,11 +34,13 @@ ONLY_IN = {
     "zmq": ("edged.wire.sockets", "edged.wire.endpoints", "edged.daemon", *CLIENT_SOCKETS),
     "jinja2": ("edged.worker.chat",),
     "click": ("edged.cli",),
+    "readline": ("edged.cli.lineedit",),
     "edged.cli": ("edged.cli",),
 }
 """Imported name → the only modules (or packages, with what lies below) that may."""
 
 NEVER = {
+    "edged.cli": ("edged.broker", "edged.daemon", "edged.wire", "edged.worker"),
     "edged.daemon": ("edged.worker",),
     "edged.broker": ("edged.worker",),
     "edged.wire": ("edged.worker",),
@@ -124,6 +126,9 @@ def test_the_checker_sees_each_rule_broken():
         ("edged.worker.sampler", "import jinja2.sandbox"),
         ("edged.config", "import click"),
         ("edged.daemon", "from edged.cli import output"),
+        ("edged.cli.chat", "import readline"),
+        ("edged.cli.requests", "from edged.broker.table import Table"),
+        ("edged.cli.status", "from edged.wire import codec"),
         ("edged.daemon", "from edged import worker"),
         ("edged.daemon", "from .worker import scheduler"),
         ("edged.wire.sockets", "from edged.worker.detok import x"),
