@@ -1,14 +1,18 @@
 """For all floors: shared helpers lie beside this; hypothesis without time limits, which say more about the machine
-than about the code."""
+than about the code; Ctrl-C works in what the tests start."""
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # `make test &` in a script: children would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("edged", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("edged")
