@@ -23,7 +23,7 @@ import msgspec
 import yaml
 
 from edged import config
-from edged.client import Connection, NoAnswer, ReplyError
+from edged.client import Client, NoAnswer, ReplyError
 from edged.errors import ConfigError
 
 PROMPT = "Name the three primary colors, then say what one gets by mixing two of them."
@@ -113,12 +113,12 @@ def _put_down(process: subprocess.Popen[bytes], drain_s: float) -> None:
 
 def _wait_ready(daemon: subprocess.Popen[bytes], endpoint: str) -> None:
     begun, told = time.monotonic(), ""
-    with Connection(endpoint) as connection:
+    with Client(endpoint) as edged:
         while time.monotonic() - begun < READY_S:
             if daemon.poll() is not None:
                 raise Failed(f"the daemon ended with status {daemon.returncode}")
             with contextlib.suppress(NoAnswer):
-                status = connection.call("status", 1.0)
+                status = edged.call("status", deadline_s=1.0)
                 state = str(status.get("state"))
                 if status.get("ready"):
                     _say(f"ready after {time.monotonic() - begun:.1f} s")

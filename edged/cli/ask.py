@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from typing import Any
 
 import click
 
 from edged import client
-from edged.cli.output import EXIT_INTERRUPTED, Session, fail, model_text, print_json, tell_error
+from edged.cli.output import EXIT_INTERRUPTED, Session, fail, model_text, print_json
 
 ANSWER_S = 30.0
-CANCEL_S = 2.0
 
 
 @click.command()
@@ -43,26 +41,20 @@ def command(
     if raw and system is not None:
         raise click.UsageError("--system needs the chat template that --raw leaves out")
     text = _prompt(prompt)
-    fields: dict[str, Any] = {"id": client.new_id(), **{k: v for k, v in sampling.items() if v is not None}}
+    options: dict[str, Any] = {k: v for k, v in sampling.items() if v is not None}
     if raw:
-        fields["prompt"] = text
+        options["prompt"] = text
     else:
         turns = [{"role": "user", "content": text}]
-        fields["messages"] = turns if system is None else [{"role": "system", "content": system}, *turns]
-    seconds = deadline if deadline is not None else session.config.defaults.deadline_ms / 1000
+        options["messages"] = turns if system is None else [{"role": "system", "content": system}, *turns]
     quiet = as_json or session.as_json
-    with session.connection() as connection:
+    patience = session.timeout(ANSWER_S)
+    with session.client() as edged:
         try:
-            end = _stream(connection, seconds, session.timeout(ANSWER_S), fields, quiet=quiet)
+            with edged.stream(deadline_s=deadline, answer_s=patience, retry=False, **options) as stream:
+                _show(stream, quiet=quiet)
         except KeyboardInterrupt:
-            with contextlib.suppress(client.ReplyError, client.NoAnswer):
-                connection.call("cancel", CANCEL_S, id=fields["id"])
             fail("cancelled", EXIT_INTERRUPTED)
-        except BrokenPipeError:
-            with contextlib.suppress(client.ReplyError, client.NoAnswer):
-                connection.call("cancel", CANCEL_S, id=fields["id"])
-            raise
-    _finish(end, quiet=quiet)
 
 
 def _prompt(given: str | None) -> str:
@@ -82,29 +74,27 @@ def _prompt(given: str | None) -> str:
     return given
 
 
-def _stream(
-    connection: client.Connection, deadline_s: float, answer_s: float, fields: dict[str, Any], *, quiet: bool
-) -> client.Reply:
-    text = client.Text()
-    event: client.Reply = {}
-    for event in connection.stream(deadline_s, answer_s=answer_s, **fields):
-        had = text.whole
-        new = text.take(event)
-        if had and not text.whole and not quiet:
-            click.echo("\nedgectl: the daemon was restarted; it begins again", err=True)
-        if new and not quiet:
-            sys.stdout.write(model_text(new))
-            sys.stdout.flush()
-    return event
-
-
-def _finish(end: client.Reply, *, quiet: bool) -> None:
+def _show(stream: client.Stream, *, quiet: bool) -> None:
+    """The answer as it comes, or the end as one JSON object."""
+    try:
+        for event in stream.events():
+            if quiet:
+                continue
+            if isinstance(event, client.Piece):
+                sys.stdout.write(model_text(event.text))
+                sys.stdout.flush()
+            elif isinstance(event, client.Anew) and event.discarded:
+                click.echo("\nedgectl: the daemon was restarted; it begins again", err=True)
+    except client.ReplyError as error:
+        if quiet:
+            print_json(error.raw)
+        elif stream.text:
+            click.echo()
+        raise
+    result = stream.result
     if quiet:
-        print_json(end)
-    else:
-        click.echo()
-    if end.get("error"):
-        tell_error(client.ReplyError.of(end["error"]))
-    reason = end.get("finish_reason")
-    if reason not in ("stop", "length") and not quiet:
-        click.echo(f"edgectl: cut off: {reason}", err=True)
+        print_json(result.raw)
+        return
+    click.echo()
+    if result.finish_reason not in ("stop", "length"):
+        click.echo(f"edgectl: cut off: {result.finish_reason}", err=True)

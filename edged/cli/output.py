@@ -48,14 +48,14 @@ class Session:
         return self._endpoint or connectable(self.config)
 
     @contextmanager
-    def connection(self) -> Iterator[client.Connection]:
-        """A connection whose errors are told in one line, each with its exit status."""
+    def client(self) -> Iterator[client.Client]:
+        """A client whose errors are told in one line, each with its exit status."""
         why = _unreachable(self.endpoint)
         if why:
             fail(why, EXIT_NO_ANSWER)
         try:
-            with client.Connection(self.endpoint) as connection:
-                yield connection
+            with client.Client(self.endpoint) as found:
+                yield found
         except client.ReplyError as error:
             tell_error(error)
         except client.NoAnswer as error:
@@ -114,7 +114,7 @@ def fail(message: str, status: int) -> NoReturn:
 def tell_error(error: client.ReplyError) -> NoReturn:
     again = ""
     if error.retryable:
-        after = f" in {error.retry_after_ms / 1000:.3g} s" if error.retry_after_ms else " later"
+        after = f" in {error.retry_after:.3g} s" if error.retry_after else " later"
         again = f" (try again{after})"
     fail(f"{error.code}: {error.message}{again}", EXIT_ERROR)
 

@@ -16,9 +16,9 @@ ANSWER_S = 5.0
 @click.pass_obj
 def command(session: Session, /, *, as_json: bool) -> None:
     """Ask for a sign of life; answered also while the model loads."""
-    with session.connection() as connection:
+    with session.client() as edged:
         begun = time.monotonic()
-        reply = connection.call("ping", session.timeout(ANSWER_S))
+        reply = edged.call("ping", deadline_s=session.timeout(ANSWER_S))
         took = time.monotonic() - begun
     if as_json or session.as_json:
         print_json(reply)

@@ -18,8 +18,8 @@ LABEL = 10
 @click.pass_obj
 def command(session: Session, /, *, as_json: bool) -> None:
     """Show state, model, queue, threads and warnings. Answered also while the model loads."""
-    with session.connection() as connection:
-        reply = connection.call("status", session.timeout(ANSWER_S))
+    with session.client() as edged:
+        reply = edged.call("status", deadline_s=session.timeout(ANSWER_S))
     if as_json or session.as_json:
         print_json(reply)
         return

@@ -18,12 +18,20 @@ IMPURE = frozenset(
 
 BROKER_MAY = ("msgspec", "edged.messages", "edged.errors", "edged.config", "edged.broker")
 PURE_WORKER = tuple(f"edged.worker.{name}" for name in ("scheduler", "kvcache", "detok", "chat"))
+PURE_CLIENT = tuple(
+    f"edged.client.{name}"
+    for name in ("steps", "errors", "replies", "reading", "choice", "attempts", "exchange", "call")
+)
+CLIENT_MAY = ("msgspec", "zmq", "edged.client", "edged.places")
+"""A machine that only asks installs no more than this."""
 PURE_WORKER_NOT = ("zmq", "llama_cpp", "time", "os", "socket", "threading")
+
+CLIENT_SOCKETS = tuple(f"edged.client.{name}" for name in ("lines", "aiolines", "sync", "aio"))
 
 ONLY_IN = {
     "llama_cpp": ("edged.worker.llama",),
     "numpy": ("edged.worker",),
-    "zmq": ("edged.wire.sockets", "edged.wire.endpoints", "edged.daemon", "edged.client"),
+    "zmq": ("edged.wire.sockets", "edged.wire.endpoints", "edged.daemon", *CLIENT_SOCKETS),
     "jinja2": ("edged.worker.chat",),
     "click": ("edged.cli",),
     "edged.cli": ("edged.cli",),
@@ -69,6 +77,8 @@ def broken(module: str, imported: Iterator[str]) -> list[str]:
                 out.append(f"{module} imports {name}: {owner} never does")
         if below(module, "edged.broker") and not broker_may(name):
             out.append(f"{module} imports {name}: the broker is pure")
+        if below(module, "edged.client") and not client_may(module, name):
+            out.append(f"{module} imports {name}: a client has no more than {', '.join(CLIENT_MAY)}, and pure rules")
         if module in PURE_WORKER and below(name, *PURE_WORKER_NOT):
             out.append(f"{module} imports {name}: it is pure")
     return out
@@ -77,6 +87,13 @@ def broken(module: str, imported: Iterator[str]) -> list[str]:
 def broker_may(name: str) -> bool:
     top = name.partition(".")[0]
     return below(name, *BROKER_MAY) or (top in sys.stdlib_module_names and top not in IMPURE)
+
+
+def client_may(module: str, name: str) -> bool:
+    top = name.partition(".")[0]
+    if top in sys.stdlib_module_names:
+        return module not in PURE_CLIENT or top not in IMPURE
+    return below(name, *CLIENT_MAY)
 
 
 def every_module() -> Iterator[tuple[str, Path]]:
@@ -120,6 +137,11 @@ def test_the_checker_sees_each_rule_broken():
         ("edged.broker.table", "if TYPE_CHECKING:\n    import socket"),
         ("edged.worker.scheduler", "import threading"),
         ("edged.worker.chat", "import os"),
+        ("edged.client.sync", "from edged import config"),
+        ("edged.client.base", "import zmq"),
+        ("edged.client.exchange", "import time"),
+        ("edged.client.reading", "import zmq"),
+        ("edged.client.lines", "import yaml"),
     ]
     missed = [sample for sample in samples if not check(*sample)]
     assert missed == []
@@ -132,6 +154,8 @@ def test_the_checker_lets_pass_what_is_right():
     broker = "from collections import deque\nimport msgspec\nfrom edged.messages import Start\nfrom . import streams"
     assert check("edged.broker.table", broker) == []
     assert check("edged.cli.ask", "import click\nfrom edged.cli.output import Session\nfrom edged import client") == []
+    assert check("edged.client.lines", "import os\nimport zmq\nfrom edged.client.steps import Ask") == []
+    assert check("edged.client.exchange", "import json\nfrom edged.client.choice import Choice") == []
     assert check("edged.worker_lookalike", "import edged.wire.codec") == []
 
 

@@ -32,4 +32,4 @@ def test_example(tmp_path, example):
 
 
 def test_there_are_examples():
-    assert len(EXAMPLES) == 3
+    assert len(EXAMPLES) == 4

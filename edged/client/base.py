@@ -1,0 +1,115 @@
+"""What both clients are made of: settings in, machines out. No waiting here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from edged.client import where
+from edged.client.attempts import Mode, encode
+from edged.client.bodies import Options, Turns, generate_fields
+from edged.client.call import Call
+from edged.client.choice import Choice, Health, ordered
+from edged.client.errors import EdgedError
+from edged.client.exchange import Exchange
+from edged.client.replies import Progress, Result, is_result, typed
+from edged.client.steps import Message, Pace
+
+RESULT_WAIT_S: Final = 10.0
+"""A `result` that waits longer is asked in pieces of this: a daemon that dies meanwhile is noticed."""
+
+
+class Base:
+    """`endpoints`: one or several `request` endpoints (default: $EDGED_ENDPOINT, the system's daemon, one of this
+    user). `streams`: the stream endpoint of each, where it is not the one that protocol 1 derives. `pace`: see `Pace`.
+    """
+
+    def __init__(
+        self,
+        endpoints: str | Sequence[str] | None = None,
+        *,
+        streams: Mapping[str, str] | None = None,
+        pace: Pace | None = None,
+    ) -> None:
+        self.endpoints = where.listed(endpoints)
+        self.pace = pace or Pace()
+        self._stream_of = where.stream_of(streams)
+        self._health = Health(self.pace.avoid_s)
+        self._closed = False
+
+    def _exchange(
+        self,
+        mode: Mode,
+        messages: Turns | None,
+        options: Options,
+        *,
+        id: str | None,  # noqa: A002 - the wire's name
+        deadline_s: float | None,
+        answer_s: float | None,
+        affinity: str | None,
+        retry: bool,
+    ) -> Exchange:
+        self._check_open()
+        fields = generate_fields(messages, id, options)
+        if mode == "pub":
+            for endpoint in self.endpoints:
+                self._stream_of(endpoint)  # a BadEndpoint is told now
+        if deadline_s is not None and deadline_s <= 0:
+            raise ValueError(f"deadline_s must be positive, not {deadline_s}")
+        return Exchange(
+            fields,
+            mode,
+            self._choice(fields["id"], affinity),
+            self.pace,
+            deadline_s=deadline_s,
+            answer_s=answer_s,
+            retry=retry,
+            stream_endpoint=self._stream_of,
+        )
+
+    def _one(
+        self,
+        op: str,
+        fields: Mapping[str, Any],
+        deadline_s: float | None,
+        *,
+        at: Sequence[str] | None = None,
+        wait_s: float = 0.0,
+        patient: bool = False,
+        seek: bool = False,
+    ) -> Call:
+        self._check_open()
+        choice = Choice(at or self.endpoints, self._health, self.pace, str(fields.get("id", op)))
+        deadline = self.pace.answer_s if deadline_s is None else deadline_s
+        return Call(encode(op, fields), choice, deadline_s=deadline, wait_s=wait_s, patient=patient, seek=seek)
+
+    def _choice(self, salt: str, affinity: str | None) -> Choice:
+        return Choice(ordered(self.endpoints, affinity), self._health, self.pace, salt)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the client is closed")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(self.endpoints)})"
+
+
+def outcome_of(call: Call) -> Message:
+    outcome = call.outcome
+    assert outcome is not None
+    if isinstance(outcome, EdgedError):
+        raise outcome
+    return outcome
+
+
+def result_of(exchange: Exchange) -> Result:
+    outcome = exchange.outcome
+    assert outcome is not None
+    if isinstance(outcome, EdgedError):
+        raise outcome
+    return outcome
+
+
+def found(reply: Message) -> Result | Progress:
+    """What `result` says; the error of a request that ended in one is raised by the call itself."""
+    return typed(reply, Result) if is_result(reply) else typed(reply, Progress)

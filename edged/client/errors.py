@@ -1,0 +1,139 @@
+"""What can go wrong, typed. `EdgedError` catches all of it.
+
+`ReplyError` is the daemon's own word (protocol 10), with a subclass per wire code; a code that this library does not
+know is a plain `ReplyError`. `NoAnswer` is the absence of any word. `BadEndpoint` is the caller's mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+# The names say what happened, not that it is an error, as in the wire's own codes.
+# ruff: noqa: N818
+
+
+class EdgedError(Exception):
+    """Everything this library raises on purpose, apart from ValueError and TypeError for what cannot be encoded."""
+
+
+class BadEndpoint(EdgedError):
+    """Not an address that one can connect to."""
+
+
+class NoAnswer(EdgedError):
+    """Nothing came back in time."""
+
+    def __init__(self, endpoints: str, waited_s: float) -> None:
+        super().__init__(f"no answer from {endpoints} within {waited_s:.1f} s")
+        self.endpoints = endpoints
+        self.waited_s = waited_s
+
+
+class ReplyError(EdgedError):
+    """The daemon answered with an error. `retry_after` is in seconds, None when the daemon did not say."""
+
+    code = "internal"
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        retryable: bool = False,
+        retry_after: float | None = None,
+        raw: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code = code
+        self.message = message
+        self.retryable = retryable
+        self.retry_after = retry_after
+        self.raw = dict(raw or {})
+        """The whole reply or `end` event."""
+
+
+class BadRequest(ReplyError):
+    code = "bad_request"
+
+
+class UnsupportedVersion(ReplyError):
+    code = "unsupported_version"
+
+
+class UnknownOp(ReplyError):
+    code = "unknown_op"
+
+
+class TooLarge(ReplyError):
+    code = "too_large"
+
+
+class ContextOverflow(ReplyError):
+    code = "context_overflow"
+
+
+class IdConflict(ReplyError):
+    code = "id_conflict"
+
+
+class NotFound(ReplyError):
+    code = "not_found"
+
+
+class Forbidden(ReplyError):
+    code = "forbidden"
+
+
+class Busy(ReplyError):
+    code = "busy"
+
+
+class Loading(ReplyError):
+    code = "loading"
+
+
+class Unavailable(ReplyError):
+    code = "unavailable"
+
+
+class ShuttingDown(ReplyError):
+    code = "shutting_down"
+
+
+class Overheated(ReplyError):
+    code = "overheated"
+
+
+class LowMemory(ReplyError):
+    code = "low_memory"
+
+
+class DeadlineExceeded(ReplyError):
+    code = "deadline_exceeded"
+
+
+class WorkerLost(ReplyError):
+    code = "worker_lost"
+
+
+class Internal(ReplyError):
+    code = "internal"
+
+
+BY_CODE: Mapping[str, type[ReplyError]] = {kind.code: kind for kind in ReplyError.__subclasses__()}
+
+
+def error_of(reply: Mapping[str, Any]) -> ReplyError:
+    """The exception for a reply, or an `end` event, that carries `error`; a malformed one is an error all the same."""
+    error = reply.get("error")
+    if not isinstance(error, Mapping):
+        return Internal("internal", f"an error reply without an error: {error!r}", raw=reply)
+    code, after = str(error.get("code", "internal")), error.get("retry_after_ms")
+    return BY_CODE.get(code, ReplyError)(
+        code,
+        str(error.get("message", "")),
+        retryable=error.get("retryable") is True,
+        retry_after=after / 1000 if isinstance(after, int | float) and after >= 0 else None,
+        raw=reply,
+    )
