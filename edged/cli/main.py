@@ -13,7 +13,7 @@ import click
 from edged import __version__
 from edged.cli.output import EXIT_INTERRUPTED, Session
 
-VERBS = {"ask": "edged.cli.ask", "ping": "edged.cli.ping", "status": "edged.cli.status"}
+VERBS = {"ask": "edged.cli.ask", "model": "edged.cli.model", "ping": "edged.cli.ping", "status": "edged.cli.status"}
 """Verb → the module whose `command` it is."""
 
 STDOUT = 1
