@@ -16,7 +16,7 @@ _NAME: Final = ".checked.json"
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """`against`: who named the sum that the file matched ("the catalog", "the hub", "you"); "" if nobody did."""
+    """`against`: who named the sum that the file matched ("the catalog", "the hub", "--sha256"); "" if nobody did."""
 
     size: int
     mtime_ns: int

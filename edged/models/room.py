@@ -57,4 +57,4 @@ def memory(size: int, need: int | None, *, total: int | None, available: int | N
 
 
 def mb(count: float) -> str:
-    return f"{count / 1e6:,.0f} MB"
+    return f"{count / 1e6:,.0f} MB" if count >= 1e7 else f"{count / 1e6:.1f} MB"

@@ -56,7 +56,7 @@ def parse(text: str, *, hub: str = HUB, sha256: str | None = None, rename: str |
         by = "the catalog" if entry.sha256 else ""
         known = entry.sha256 or given
         return Remote(url, rename or entry.file, entry.size, known, entry.memory, hub=True, known_by=by)
-    by = "you" if given else ""
+    by = "--sha256" if given else ""
     if text.startswith("hf:"):
         repo, path, revision = _hub_parts(text)
         name = file_name(rename or path.rpartition("/")[2])

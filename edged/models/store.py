@@ -174,9 +174,9 @@ def bring(
         try:
             found = _copy(source, copy, tell)
             entry = catalog.by_sha256(found)
-            by = "you" if sha256 else "the catalog" if entry else ""
+            by = "--sha256" if sha256 else "the catalog" if entry else ""
             if sha256 not in (None, found):
-                raise StoreError(f"{source}: sha256 {found}, you say {sha256}: not imported")
+                raise StoreError(f"{source}: sha256 {found}, --sha256 says {sha256}: not imported")
             if target.exists() and not force and gguf.sha256_of(str(target)) != found:
                 raise StoreError(f"{target} is there and is another file: --name NAME.gguf, or --force to replace it")
             files.settle(copy, target)

@@ -110,6 +110,8 @@ def _lookup(node: yaml.Node | None, name: str) -> tuple[yaml.Node | None, yaml.N
 
 
 def _span(node: yaml.Node) -> tuple[int, int]:
+    if isinstance(node, yaml.ScalarNode) and node.style in ("|", ">"):
+        raise CannotEditError("it has a block of text where the model's path or sha256 is expected")
     return node.start_mark.index, node.end_mark.index
 
 
