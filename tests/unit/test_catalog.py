@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -240,3 +241,14 @@ def test_the_line_never_fails(readings, total):
 @pytest.mark.parametrize(("seconds", "text"), [(0.4, "0:00"), (61, "1:01"), (3600, "1:00:00"), (1e9, "more than 99 h")])
 def test_duration(seconds, text):
     assert duration(seconds) == text
+
+
+# ---- the page --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("entry", catalog.ENTRIES, ids=lambda e: e.name)
+def test_the_page_has_the_same_figures(entry):
+    page = (Path(__file__).parents[2] / "docs/models.md").read_text(encoding="utf-8")
+    row = next(line for line in page.splitlines() if line.startswith(f"| `{entry.name}` |"))
+    assert f"| {entry.size:,} | {room.mb(entry.memory)} | {entry.licence} |" in row
+    assert entry.quantization in row
