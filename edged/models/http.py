@@ -18,7 +18,7 @@ from typing import IO, Final
 from urllib.parse import urlsplit
 
 from edged import __version__
-from edged.models.sources import check_url, place
+from edged.models.sources import SourceError, check_url, place
 
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)\Z")
 _UNSATISFIED = re.compile(r"bytes \*/(\d+)\Z")
@@ -89,7 +89,7 @@ def get(
 ) -> Answer:
     """Asks for the file from `offset` on, if it is still the one of `validator`.
 
-    Raises UnreachableError, RefusedError, NothingLeftError, SourceError (a redirect to where it must not go).
+    Raises UnreachableError, RefusedError, NothingLeftError, SourceError.
     """
     check_url(url, insecure=insecure)
     headers = {"User-Agent": f"edged/{__version__}", "Accept-Encoding": "identity", "Accept": "*/*"}
@@ -135,7 +135,10 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(  # noqa: PLR0917 - the signature is urllib's
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
     ) -> urllib.request.Request | None:
-        check_url(newurl, insecure=self._insecure)
+        try:
+            check_url(newurl, insecure=self._insecure)
+        except SourceError as error:
+            raise RefusedError(f"{place(req.full_url)}: sent on to {error}") from None
         for name in ("x-linked-etag", "x-linked-size"):
             value = headers.get(name)
             if value:
@@ -167,7 +170,7 @@ def _words(error: object) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not accepted ({error.verify_message}): is the clock of this machine right?"
     if isinstance(error, socket.gaierror):
-        return f"the name cannot be resolved: no network here? Then {OTHER_WAY}"
+        return "the name cannot be resolved: no network here?"
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, OSError) and error.strerror:

@@ -129,7 +129,8 @@ class _Pull:
                 reached = self._record is not None or progress
                 retries = self._options.retries
                 if failures > (retries if reached else min(retries, UNREACHED)):
-                    raise PullError(f"{error}{partial.kept(self._target)}", network=True) from None
+                    kept = partial.kept(self._target) or f"; or {http.OTHER_WAY}"
+                    raise PullError(f"{error}{kept}", network=True) from None
                 pause = min(PAUSE_S * 2 ** (failures - 1), PAUSE_MAX_S)
                 self._teller.say(f"{error}; trying again in {pause:.0f} s")
                 wait(pause)

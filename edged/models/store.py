@@ -114,7 +114,7 @@ def _row(path: Path, used: set[Path], memory: Callable[[gguf.Header], int]) -> S
         file=path.name,
         path=str(path),
         present=present,
-        size=path.stat().st_size if present else entry.size if entry else 0,
+        size=path.stat().st_size if present else entry.size if entry else record.size if record else 0,
         partial=partial.length(path) or 0,
         expected=record.size if record else 0,
         quantization=(header.quantization if header else "") or (entry.quantization if entry else ""),

@@ -46,7 +46,10 @@ def sha256(data: bytes) -> str:
 
 @dataclass
 class File:
-    """One file and how badly it is served. `cut` ends the first `cuts` answers after so many bytes of the file."""
+    """One file and how badly it is served.
+
+    `cut` ends the first `cuts` answers after so many bytes of the file, `piece` each after so many of its own.
+    """
 
     data: bytes
     etag: str | None = '"one"'
@@ -55,6 +58,7 @@ class File:
     status: int = 200
     cut: int | None = None
     cuts: int = 1
+    piece: int | None = None
     hold: int | None = None
     length: int | None = None
     no_length: bool = False
@@ -147,6 +151,8 @@ class Server:
         end = size
         if file.cut is not None and len(file.requests) <= file.cuts:
             end = file.cut
+        if file.piece is not None:
+            end = min(end, start + file.piece)
         try:
             if file.hold is not None and start <= file.hold < end:
                 request.wfile.write(file.data[start : file.hold])
