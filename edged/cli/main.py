@@ -17,6 +17,7 @@ VERBS = {
     "ask": "edged.cli.ask",
     "completion": "edged.cli.completion",
     "config": "edged.cli.config",
+    "model": "edged.cli.model",
     "ping": "edged.cli.ping",
     "status": "edged.cli.status",
 }
