@@ -22,7 +22,10 @@ from edged.yamlfile import show, shown_key
 
 Count = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
-Seconds = Annotated[float, Meta(gt=0)]
+LONG_S = 31_536_000
+"""A year: seconds have an upper bound, so that no sum of them overflows a poll or a clock."""
+Seconds = Annotated[float, Meta(gt=0, le=LONG_S)]
+SecondsOrNone = Annotated[float, Meta(ge=0, le=LONG_S)]
 Text = Annotated[str, Meta(min_length=1)]
 SHA256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
@@ -80,7 +83,7 @@ class Limits(_Section, frozen=True):
     orphan_grace_ms: Count = 5000
     result_ttl_s: Seconds = 300
     results_kept_bytes: Natural = 2 << 20
-    drain_s: Annotated[float, Meta(ge=0)] = 10
+    drain_s: SecondsOrNone = 10
 
 
 class Defaults(_Section, frozen=True):
@@ -100,7 +103,7 @@ class Defaults(_Section, frozen=True):
 class Security(_Section, frozen=True):
     allow_insecure_tcp: bool = False
     group: str | None = None
-    ban_s: Annotated[float, Meta(ge=0)] = 60
+    ban_s: SecondsOrNone = 60
     tcp_max_priority: Priority = "normal"
 
 
@@ -109,8 +112,8 @@ class Restart(_Section, frozen=True):
 
     max: Natural = 3
     window_s: Seconds = 300
-    backoff_s: Annotated[float, Meta(ge=0)] = 0.5
-    backoff_max_s: Annotated[float, Meta(ge=0)] = 5
+    backoff_s: SecondsOrNone = 0.5
+    backoff_max_s: SecondsOrNone = 5
 
 
 class Watchdog(_Section, frozen=True):
@@ -156,11 +159,16 @@ class Config(_Section, frozen=True):
         return self.profile.model or self.model.path
 
 
-def load(path: str | Path | None) -> Config:
-    """Reads and checks a configuration file; None: the defaults. Raises ConfigError."""
+def load(path: str | Path | None, *, again: bool = False) -> Config:
+    """Reads and checks a configuration file; None: the defaults. Raises ConfigError.
+
+    `again`: it replaces one in force, and an empty file is more likely one that is just being written.
+    """
     if path is None:
         return parse({}, "defaults")
     data = yamlfile.read(str(path))
+    if data is None and again:
+        raise ConfigError(str(path), "(top)", "a mapping of keys", "an empty file")
     return parse({} if data is None else data, str(path))
 
 

@@ -78,12 +78,14 @@ class Crowd:
                 return
             with Subscriber(self.box.context, self.box.stream_endpoint, ticket["topic"]) as sub:
                 text, end, gaps = sub.whole(120)
+                if not sub.silent(0.001):
+                    self._fault(f"{request_id}: something came after the end: {sub.receive()}")
             if gaps or text != end.get("text", text):
                 self._fault(f"{request_id}: {gaps} gaps, stream {text!r}, result {end.get('text')!r}")
         self._outcome(end.get("finish_reason") or end["error"]["code"])
         kept = client.call(op="result", id=request_id)
-        if "text" in end and kept.get("text", end["text"]) != end["text"]:
-            self._fault(f"{request_id}: result differs from the stream's end")
+        if "text" in end and kept.get("text") != end["text"]:
+            self._fault(f"{request_id}: stream ended with {end['text']!r}, result is {kept}")
         if "�" in end.get("text", ""):
             self._fault(f"{request_id}: U+FFFD")
 

@@ -76,8 +76,9 @@ class Daemon:
     def write_config(self) -> None:
         self.config.write_text(yaml.safe_dump(self.settings))
 
-    def start(self, *, ready: bool = True) -> Daemon:
-        command = [sys.executable, "-m", "edged", "--config", str(self.config)]
+    def start(self, *, ready: bool = True, before: tuple[str, ...] = ()) -> Daemon:
+        """`before`: words in front of the command, such as a shell that sets limits."""
+        command = [*before, sys.executable, "-m", "edged", "--config", str(self.config)]
         environment = dict(os.environ)
         if self.script is not None:
             command += ["--worker", "scripted_worker"]

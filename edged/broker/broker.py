@@ -86,6 +86,10 @@ class Broker:
     def worker_ready(self, model: str, sequences: int) -> list[Instruction]:
         return self._progress.worker_ready(model, sequences)
 
+    def dispatch(self) -> list[Instruction]:
+        """Gives the worker what it may have."""
+        return self.lives.dispatch()
+
     def trying_again(self) -> None:
         self._progress.trying_again()
 

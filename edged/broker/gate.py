@@ -31,6 +31,7 @@ class Gate:
         self.until = 0.0  # unavailable: when another try is made, monotonic seconds
         self.stopping = False
         self.drained = False
+        self.clogged = False  # the worker does not read: it is given no more
 
     @property
     def state(self) -> str:

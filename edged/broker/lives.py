@@ -56,7 +56,7 @@ class Lives:
 
     def free(self) -> int:
         """How many more the worker may be given."""
-        if self.gate.phase is not Phase.READY:
+        if self.gate.phase is not Phase.READY or self.gate.clogged:
             return 0
         return max(0, self.sequences + PREPARE_AHEAD - (len(self.table) - len(self.queue)))
 

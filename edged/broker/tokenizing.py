@@ -17,6 +17,8 @@ from edged.messages import Abort, Refused, Tokenize, Tokenized, TokenizeRequest
 DEADLINE_S: Final = 10.0
 MAX_PENDING: Final = 16
 MAX_PER_IDENTITY: Final = 4
+MAX_TOKENS: Final = 16_384
+"""Listed in a reply, some 100 kB: a peer that asks and never reads holds as many of these as its line takes."""
 
 
 @dataclass(slots=True)
@@ -44,7 +46,7 @@ class Tokenizing:
             error = self._lives.gate.refusal(now)
             return error or WireError(Code.UNAVAILABLE, "the worker is being replaced", 1000)
         own = sum(1 for p in self._pending.values() if p.caller.identity == identity)
-        if len(self._pending) >= MAX_PENDING or own >= MAX_PER_IDENTITY:
+        if self._lives.gate.clogged or len(self._pending) >= MAX_PENDING or own >= MAX_PER_IDENTITY:
             return WireError(Code.BUSY, "too many `tokenize` at once", 100)
         return None
 
@@ -55,6 +57,9 @@ class Tokenizing:
         if isinstance(message, Refused):
             code = Code.BAD_REQUEST if message.code == Code.BAD_REQUEST else Code.INTERNAL
             return [Refuse(pending.caller.to, pending.id, WireError(code, message.message))]
+        if len(message.tokens) > MAX_TOKENS:
+            error = WireError(Code.TOO_LARGE, f"{len(message.tokens)} tokens; at most {MAX_TOKENS} are listed")
+            return [Refuse(pending.caller.to, pending.id, error)]
         fields = {"tokens": message.tokens, "count": len(message.tokens), "fits": message.fits}
         return [Reply(pending.caller.to, pending.id, fields)]
 

@@ -22,6 +22,7 @@ VERBS = {
     "drain": "edged.cli.drain",
     "health": "edged.cli.health",
     "loglevel": "edged.cli.loglevel",
+    "model": "edged.cli.model",
     "ping": "edged.cli.ping",
     "requests": "edged.cli.requests",
     "result": "edged.cli.result",

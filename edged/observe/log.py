@@ -1,6 +1,6 @@
 """The log: one line an event on stderr, `time level event key=value …` (logfmt).
 
-    2026-11-30T10:42:06.123Z info worker_ready pid=4711 load_ms=812 model=smollm2-135m-instruct
+    2026-11-30T10:42:06.123Z info model_ready model=smollm2-135m-instruct load_ms=812 cores=1,2,3
 
 Under systemd, when stderr is the journal, `<N>` takes the place of time and level: the journal has its own clock.
 Values are quoted when they hold blanks, quotes or `=`; whatever is not printable is escaped, so that nobody writes

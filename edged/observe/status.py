@@ -36,19 +36,21 @@ class Facts(Struct, frozen=True):
     recent_deaths: int
     last_exit: Mapping[str, str | float] | None
     counters: Mapping[str, int]
+    running: Config | None  # what the worker was started with
     warnings: list[str]
 
 
 def status_fields(lives: Lives, config: Config, facts: Facts) -> dict[str, Any]:
     """The reply to `status`."""
     gate = lives.gate
+    running = facts.running or config
     return {
         "version": __version__,
         "state": gate.state,
         "ready": gate.ready,
         "uptime_s": round(facts.uptime_s, 1),
-        "model": _model(config, facts),
-        "profile": config.profile.name,
+        "model": _model(running, facts),
+        "profile": running.profile.name,
         "queue": {
             "length": len(lives.queue),
             "limit": config.limits.queue,
@@ -72,7 +74,7 @@ def status_fields(lives: Lives, config: Config, facts: Facts) -> dict[str, Any]:
             "last_exit": facts.last_exit,
         },
         "counters": {**lives.pace.counters, **facts.counters},
-        "warnings": warnings(lives, facts),
+        "warnings": warnings(lives, config, facts),
     }
 
 
@@ -108,9 +110,12 @@ def _slots(lives: Lives, slots: Slots | None) -> dict[str, Any]:
     return {"total": lives.sequences, **msgspec.structs.asdict(slots)}
 
 
-def warnings(lives: Lives, facts: Facts) -> list[str]:
+def warnings(lives: Lives, config: Config, facts: Facts) -> list[str]:
     """In words, for people."""
     out = list(facts.warnings) + (list(facts.ready.warnings) if facts.ready else [])
+    running = facts.running
+    if running and (running.model, running.profiles, running.cpu) != (config.model, config.profiles, config.cpu):
+        out.append("model, profiles or cpu were changed: the change is in force with the next worker")
     if lives.gate.why:
         out.append(f"unavailable: {lives.gate.why}")
     return out

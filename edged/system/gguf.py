@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import struct
 from typing import BinaryIO, Final
 
@@ -76,6 +77,8 @@ class Header(Struct, frozen=True):
 def check(path: str) -> Header:
     """Reads the header and holds it against the file. Raises ModelFileError."""
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a FIFO would be waited for
+            raise ModelFileError(ModelFileError.MISSING, f"{path}: not a regular file")
         with open(path, "rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
             return _check(path, file, size)
@@ -93,14 +96,6 @@ def sha256_of(path: str) -> str:
     except OSError as error:
         raise ModelFileError(ModelFileError.MISSING, f"{path}: {error.strerror or error}") from None
     return digest.hexdigest()
-
-
-def verify_sha256(path: str, expected: str) -> str:
-    """Raises ModelFileError naming both sums when they differ."""
-    found = sha256_of(path)
-    if found != expected.lower():
-        raise ModelFileError(ModelFileError.WRONG_SHA256, f"{path}: sha256 expected {expected}, found {found}")
-    return found
 
 
 class _Source:

@@ -24,6 +24,19 @@ def available_bytes(root: str = "/") -> int | None:
     return max(0, min(rooms)) if rooms else None
 
 
+def total_bytes(root: str = "/") -> int | None:
+    """What there is at most: the board's memory, or a tighter limit of the control group. None: unknown."""
+    meminfo = _pairs(os.path.join(root, "proc/meminfo"))
+    totals = [meminfo["MemTotal:"] * 1024] if "MemTotal:" in meminfo else []
+    group = _group(root)
+    while group is not None:
+        limit = _number(os.path.join(root, "sys/fs/cgroup", group, "memory.max"))
+        if limit is not None:
+            totals.append(limit)
+        group = os.path.dirname(group) if group else None
+    return min(totals) if totals else None
+
+
 def _group(root: str) -> str | None:
     for line in _read(os.path.join(root, "proc/self/cgroup")).splitlines():
         if line.startswith("0::"):

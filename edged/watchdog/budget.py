@@ -37,11 +37,6 @@ class Budget:
         """The worker has been up for `HEALTHY_S`: the next death starts at once again."""
         self._in_a_row = 0
 
-    def reset(self) -> None:
-        """An operator asked: all is forgotten."""
-        self._deaths.clear()
-        self._in_a_row = 0
-
     def recent(self, now: float) -> int:
         """Deaths inside the window."""
         self._forget(now)

@@ -7,6 +7,7 @@ it is computed afterwards, for `status`.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -24,13 +25,15 @@ _CACHE_ENTRIES: Final = 32
 
 
 class Checked(Struct, frozen=True):
-    """The file may be loaded."""
+    """The file may be loaded. `number`: of the question, as `Preflight.check` gave it."""
 
+    number: int
     path: str
     header: gguf.Header
 
 
 class Hashed(Struct, frozen=True):
+    number: int
     path: str
     sha256: str
 
@@ -38,6 +41,7 @@ class Hashed(Struct, frozen=True):
 class Rejected(Struct, frozen=True):
     """The file must not be loaded; `kind` as in ModelFileError."""
 
+    number: int
     path: str
     kind: str
     message: str
@@ -52,12 +56,16 @@ class Preflight:
     def __init__(self, state_dir: str, wake: Callable[[], None]) -> None:
         self._cache = os.path.join(state_dir, _CACHE)
         self._wake = wake
-        self._asked: queue.SimpleQueue[tuple[str, str | None]] = queue.SimpleQueue()
+        self._number = 0
+        self._asked: queue.SimpleQueue[tuple[int, str, str | None]] = queue.SimpleQueue()
         self._found: queue.SimpleQueue[Finding] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="preflight", daemon=True).start()
 
-    def check(self, path: str, sha256: str | None) -> None:
-        self._asked.put((path, sha256))
+    def check(self, path: str, sha256: str | None) -> int:
+        """Returns the question's number, which its findings carry."""
+        self._number += 1
+        self._asked.put((self._number, path, sha256))
+        return self._number
 
     def findings(self) -> list[Finding]:
         """What has been found since the last call."""
@@ -68,27 +76,27 @@ class Preflight:
 
     def _run(self) -> None:
         while True:
-            path, expected = self._asked.get()
+            number, path, expected = self._asked.get()
             try:
-                self._look(path, expected)
+                self._look(number, path, expected)
             except ModelFileError as error:
-                self._tell(Rejected(path, error.kind, str(error)))
+                self._tell(Rejected(number, path, error.kind, str(error)))
             except OSError as error:
-                self._tell(Rejected(path, ModelFileError.MISSING, f"{path}: {error.strerror or error}"))
+                self._tell(Rejected(number, path, ModelFileError.MISSING, f"{path}: {error.strerror or error}"))
             except Exception as error:  # noqa: BLE001 - a thread that dies silently would leave the service loading
-                self._tell(Rejected(path, "internal", f"{path}: {type(error).__name__}: {error}"))
+                self._tell(Rejected(number, path, "internal", f"{path}: {type(error).__name__}: {error}"))
 
-    def _look(self, path: str, expected: str | None) -> None:
+    def _look(self, number: int, path: str, expected: str | None) -> None:
         header = gguf.check(path)
         if expected is None:
-            self._tell(Checked(path, header))
+            self._tell(Checked(number, path, header))
         sha256 = self._hash(path)
         if expected is not None:
             if sha256 != expected:
                 message = f"{path}: sha256 is {sha256}, model.sha256 says {expected}"
                 raise ModelFileError(ModelFileError.WRONG_SHA256, message)
-            self._tell(Checked(path, header))
-        self._tell(Hashed(path, sha256))
+            self._tell(Checked(number, path, header))
+        self._tell(Hashed(number, path, sha256))
 
     def _tell(self, finding: Finding) -> None:
         self._found.put(finding)
@@ -138,4 +146,5 @@ def _write(cache: str, entries: dict[str, list[int | str]]) -> None:
             json.dump(entries, file)
         os.replace(temporary, cache)
     except OSError:
-        return
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)

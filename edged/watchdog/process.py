@@ -53,6 +53,11 @@ class WorkerProcess:
     def wants_write(self) -> bool:
         return bool(self._out)
 
+    @property
+    def unread(self) -> int:
+        """Bytes that the socket has not taken yet."""
+        return len(self._out)
+
     def send(self, *messages: Down) -> None:
         """Queues and writes what the socket takes; the rest goes when it is writable (`flush`)."""
         self._out += link.encode(*messages)

@@ -63,7 +63,7 @@ class Supervisor:
         self.step = Step.WAITING
         self.worker: WorkerProcess | None = None
         self.ready: Ready | None = None
-        self.checked: Checked | None = None
+        self.running: Config | None = None  # what the worker at hand was started with
         self.sha256: str | None = None
         self.last_exit: dict[str, str | float] | None = None
         self.starts = 0
@@ -74,10 +74,10 @@ class Supervisor:
         self._preflight = Preflight(config.state_dir, wake)
         self._failure: str | None = None  # what the worker at hand said before it left
         self._next = float("inf")
-        self._up_since = float("inf")
         self._mark: tuple[int, int, int] | None = None  # of the file that was looked at
         self._rejected = False
         self._retry_at: float = 0.0
+        self._asked = 0
 
     # ---- starting --------------------------------------------------------------------------------------------
 
@@ -87,31 +87,39 @@ class Supervisor:
         self._next = float("inf")
         self._rejected = False
         self._mark = signature(self.config.model_path)
-        self._preflight.check(self.config.model_path, self.config.model.sha256)
+        self._asked = self._preflight.check(self.config.model_path, self.config.model.sha256)
 
     def reconfigure(self, config: Config) -> None:
         """SIGHUP: the budget is forgotten; the running worker stays, the next one gets the new settings."""
         self.config = config
         self.budget = Budget(config.watchdog.restart)
-        if self.step in (Step.WAITING, Step.GIVEN_UP):
+        if self.step in (Step.CHECKING, Step.WAITING, Step.GIVEN_UP):
             self.begin()
 
     def findings(self, now: float) -> list[Happening]:
         """What the preflight thread found."""
         out: list[Happening] = []
         for finding in self._preflight.findings():
-            if finding.path != self.config.model_path:
+            if finding.number != self._asked:
                 continue
             match finding:
                 case Checked() if self.step is Step.CHECKING:
-                    self.checked = finding
-                    self._spawn()
+                    out += self._start(now)
                 case Hashed(sha256=sha256):
                     self.sha256 = sha256
                 case Rejected(message=message) if self.step is Step.CHECKING:
                     self._rejected = True
                     out.append(self._give_up(message, now + self.config.watchdog.restart.window_s, now))
         return out
+
+    def _start(self, now: float) -> list[Happening]:
+        """A process that cannot be made (no memory, no descriptor) counts as a death."""
+        try:
+            self._spawn()
+        except OSError as error:
+            self._failure = f"no worker could be started: {error.strerror}"
+            return self._died(f"no process: {error.strerror}", now, up=False)
+        return []
 
     def _spawn(self) -> None:
         profile = self.config.profile
@@ -120,6 +128,7 @@ class Supervisor:
         self._failure = None
         with self.affinity.whole():
             self.worker = WorkerProcess(self._module, self.starts)
+        self.running = self.config
         self.worker.send(
             Load(
                 model_path=self.config.model_path,
@@ -159,7 +168,6 @@ class Supervisor:
                     self.ready = message
                     self.step = Step.UP
                     self.affinity.keep_off(pin.core for pin in message.threads)
-                    self._up_since = now
                     self._next = now + HEALTHY_S
                 case LoadFailed():
                     self._failure = message.message
@@ -174,9 +182,12 @@ class Supervisor:
         up = self.step is Step.UP
         cause = worker.reap()
         self.worker = self.ready = None
+        return out + self._died(cause, now, up=up)
+
+    def _died(self, cause: str, now: float, *, up: bool) -> list[Happening]:
         self.deaths += 1
         self.last_exit = {"cause": cause, "time": time.time()}
-        out.append(Lost(cause, up))
+        out: list[Happening] = [Lost(cause, up)]
         again, at = self.budget.death(now)
         if again:
             self.step = Step.WAITING

@@ -33,7 +33,8 @@ def peer_of(address: str, *, allow_tcp: bool) -> Peer | None:
     """The peer behind a ZAP address or a frame's `Peer-Address`; None: nobody we know."""
     ipc = _IPC.match(address)
     if ipc:
-        return Peer(f"uid:{ipc[1]}", f"pid:{ipc[3]}")
+        process = f"pid:{ipc[3]}" if ipc[3] != "0" else f"pid:0/uid:{ipc[1]}"  # 0: of another pid namespace
+        return Peer(f"uid:{ipc[1]}", process)
     if allow_tcp and address:
         return Peer(f"ip:{address}", f"ip:{address}")
     return None
@@ -45,6 +46,7 @@ class Auth:
     def __init__(self, *, allow_tcp: bool, ban_s: float) -> None:
         self.allow_tcp = allow_tcp
         self.ban_s = ban_s
+        self.full = False  # nobody more is let in
         self._connections = 0
         self._bans: dict[str, float] = {}
 
@@ -77,6 +79,8 @@ class Auth:
         peer = peer_of(address.decode("ascii", "replace"), allow_tcp=self.allow_tcp)
         if version != _VERSION or domain != DOMAIN or mechanism != b"NULL" or peer is None:
             return [*head, b"400", b"not admitted", b"", b""]
+        if self.full:
+            return [*head, b"400", b"too many connections", b"", b""]
         if self.banned(peer.key, now):
             return [*head, b"400", b"banned for a while", b"", b""]
         self._connections += 1

@@ -19,9 +19,13 @@ from edged.config import Config
 from edged.errors import ConfigError
 from edged.messages import Priority
 from edged.places import fallback_runtime_dir
+from edged.system.descriptors import Descriptors
 from edged.wire import sockets
 from edged.wire.auth import CONNECTION, Auth
 from edged.wire.listeners import Listener, ListenError, listen
+
+RESTORE_S: Final = 0.5
+"""Between tries to bind `stream` again."""
 
 PREFIX_FRAMES: Final = 4
 PREFIX_BYTES: Final = 512
@@ -29,13 +33,14 @@ PREFIX_BYTES: Final = 512
 
 
 class Incoming(Struct, frozen=True):
-    """One message on `request` or `control`. `body` None: the framing is wrong, an error can be addressed to `to`."""
+    """One message on `request` or `control`. `wrong`: why its framing cannot be accepted, to be told to `to`."""
 
     to: Address
     identity: str
     max_priority: Priority
     socket_type: str
-    body: bytes | None
+    wrong: str | None
+    body: bytes
 
 
 class Subscription(Struct, frozen=True):
@@ -54,9 +59,15 @@ class Endpoints:
         self.warnings: list[str] = []
         self._config = config
         self._auth = Auth(allow_tcp=config.security.allow_insecure_tcp, ban_s=config.security.ban_s)
+        self._descriptors = Descriptors()
+        self.warnings += self._descriptors.warnings
+        self._stream_at = 0.0
         self._listeners: list[Listener] = []
         prepare_directory(config.runtime_dir, private=False)
-        prepare_directory(config.state_dir, private=True)
+        try:
+            prepare_directory(config.state_dir, private=True)
+        except ListenError as error:  # only a cache lies there
+            self.warnings.append(f"{error}: nothing is remembered over a restart")
         try:
             gid = _group(config)
             requests = [self._listen(endpoint, 0o660, gid) for endpoint in config.request_endpoints]
@@ -81,20 +92,22 @@ class Endpoints:
         return listener
 
     def _bind_stream(self) -> None:
-        self.stream = sockets.xpub(self._context, self._streams)
         self._nodrop = False
+        self.stream: sockets.Socket | None = sockets.xpub(self._context, self._streams)
 
     def poller(self) -> zmq.Poller:
         """A fresh poller over all sockets."""
         poller = zmq.Poller()
         for socket in (self.zap, self.request, self.stream, self.control):
-            poller.register(socket, zmq.POLLIN)
+            if socket is not None:
+                poller.register(socket, zmq.POLLIN)
         return poller
 
     # ---- in --------------------------------------------------------------------------------------------------
 
     def authenticate(self, now: float) -> None:
-        """Answers the handshakes that wait."""
+        """Answers the handshakes that wait; nobody more is let in while descriptors are short."""
+        self._auth.full = self._descriptors.short()
         with contextlib.suppress(zmq.Again):
             while True:
                 answer = self._auth.answer(self.zap.recv_multipart(zmq.NOBLOCK), now)
@@ -117,21 +130,27 @@ class Endpoints:
         sizes = [len(frame) for frame in frames]
         delimiter = sizes.index(0, 1) if 0 in sizes[1:] else 0
         prefix, rest = frames[: delimiter + 1], frames[delimiter + 1 :]
-        good = 0 < delimiter < PREFIX_FRAMES and sum(sizes[:delimiter]) <= PREFIX_BYTES and len(rest) == 1
-        if 0 < delimiter < PREFIX_FRAMES and sum(sizes[:delimiter]) <= PREFIX_BYTES:
-            echo = tuple(frame.bytes for frame in prefix)
-        else:
-            echo = (frames[0].bytes, b"")
+        addressable = 0 < delimiter < PREFIX_FRAMES and sum(sizes[:delimiter]) <= PREFIX_BYTES
+        routing_id = frames[0].bytes
+        echo = tuple(frame.bytes for frame in prefix) if addressable else (routing_id, b"")
+        wrong = None
+        if not addressable or len(rest) != 1:
+            wrong = "a message is: an empty frame, then one body frame"
+        elif not given_by_libzmq(routing_id):
+            wrong = "set no routing id on your socket: whoever takes it after you would get your answers"
         return Incoming(
             to=Address(name, echo),
             identity=identity,
             max_priority="high" if identity.startswith("uid:") else self._config.security.tcp_max_priority,
             socket_type=_metadata(frames[-1], "Socket-Type") or "",
-            body=rest[0].bytes if good else None,
+            wrong=wrong,
+            body=b"" if wrong else rest[0].bytes,
         )
 
     def receive_subscription(self) -> Subscription | None:
         """The next frame on `stream`, in order."""
+        if self.stream is None:
+            return None
         try:
             frame = self.stream.recv(zmq.NOBLOCK, copy=False)
         except zmq.Again:
@@ -147,18 +166,31 @@ class Endpoints:
 
     def approve(self, topic: bytes) -> None:
         """For the connection whose frame was read last: before anything else is read."""
+        assert self.stream is not None, "a frame was read from it"
         self.stream.setsockopt(zmq.SUBSCRIBE, topic)
 
     def remove(self, topic: bytes, *, named: bool) -> None:
         """The connection whose frame was read last no longer wants the topic; one that is gone has no pipe left."""
-        if named:
+        if named and self.stream is not None:
             self.stream.setsockopt(zmq.UNSUBSCRIBE, topic)
 
     def rebind_stream(self, address: str, now: float) -> None:
         """After a foreign frame (protocol 4): the peer is banned, the socket closed and bound anew."""
         self._auth.ban(address, now)
-        self.stream.close(linger=0)
-        self._bind_stream()
+        if self.stream is not None:
+            self.stream.close(linger=0)
+        self.stream, self._stream_at = None, now
+        self.restore_stream(now)
+
+    def restore_stream(self, now: float) -> None:
+        """Tries to bind `stream` again when it could not be (no descriptor free, no memory)."""
+        if self.stream is None and now >= self._stream_at:
+            self._stream_at = now + RESTORE_S
+            with contextlib.suppress(OSError):  # ZMQError is one
+                self._bind_stream()
+
+    def next_wake(self) -> float:
+        return float("inf") if self.stream is not None else self._stream_at
 
     # ---- out -------------------------------------------------------------------------------------------------
 
@@ -173,6 +205,8 @@ class Endpoints:
 
     def publish(self, topic: bytes, body: bytes, *, drop: bool) -> bool:
         """`drop`: readers that are full miss it silently; else nobody gets it and False is returned."""
+        if self.stream is None:
+            return False
         if self._nodrop is drop:
             self._nodrop = not drop
             self.stream.setsockopt(zmq.XPUB_NODROP, int(self._nodrop))
@@ -202,6 +236,11 @@ class Endpoints:
     def _close_listeners(self) -> None:
         for listener in self._listeners:
             listener.close()
+
+
+def given_by_libzmq(routing_id: bytes) -> bool:
+    """A ROUTER names a peer that brings no id by a zero byte and a number of its own, which no other peer ever has."""
+    return len(routing_id) == 5 and routing_id[0] == 0
 
 
 def _metadata(frame: zmq.Frame, name: str) -> str | None:

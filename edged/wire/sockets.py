@@ -4,7 +4,8 @@ Every number with its reason:
 
 * MAXMSGSIZE, per frame: request and control 4 × `limits.request_bytes` (over it the peer is cut off), stream 1024 (a
   topic has 37 bytes; the CURVE handshake to come needs some 300).
-* SNDHWM 1024 messages per peer: a stream of 1,000 events to a reader that sleeps; more is dropped and `lagged`.
+* SNDHWM, messages per peer: 1024 on `stream`, where an event is small; 256 on `request`, where a reply may have some
+  100 kB and a peer may never read. More is dropped: a stream is `lagged`, a reply can be asked for again.
 * HANDSHAKE_IVL 5 s: who connects and says nothing gives the descriptor back.
 * heartbeats only on tcp (2 s, gone after 6 s): on ipc the kernel tells at once, and idle boxes stay idle.
 * LINGER at the end `LINGER_MS`: last answers get out, a dead client delays the stop no longer than that.
@@ -23,6 +24,7 @@ from edged.wire.listeners import Listener
 
 LINGER_MS: Final = 500
 HWM_OUT: Final = 1024
+HWM_REPLIES: Final = 256
 HWM_IN: Final = 64
 STREAM_FRAME_BYTES: Final = 1024
 ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
@@ -42,6 +44,7 @@ def router(context: zmq.Context[Socket], listeners: Sequence[Listener], max_fram
     """`request` or `control`: a send to a peer that is gone raises EHOSTUNREACH, to one that is full EAGAIN."""
     socket = context.socket(zmq.ROUTER)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
+    socket.setsockopt(zmq.SNDHWM, HWM_REPLIES)
     _bind(socket, listeners, max_frame_bytes)
     return socket
 
@@ -50,6 +53,7 @@ def xpub(context: zmq.Context[Socket], listeners: Sequence[Listener]) -> Socket:
     """`stream`: nothing is delivered that was not approved by hand."""
     socket = context.socket(zmq.XPUB)
     socket.setsockopt(zmq.XPUB_MANUAL, 1)
+    socket.setsockopt(zmq.SNDHWM, HWM_OUT)
     _bind(socket, listeners, STREAM_FRAME_BYTES)
     return socket
 
@@ -57,7 +61,6 @@ def xpub(context: zmq.Context[Socket], listeners: Sequence[Listener]) -> Socket:
 def _bind(socket: Socket, listeners: Sequence[Listener], max_frame_bytes: int) -> None:
     socket.linger = LINGER_MS
     socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)
-    socket.setsockopt(zmq.SNDHWM, HWM_OUT)
     socket.setsockopt(zmq.RCVHWM, HWM_IN)
     socket.setsockopt(zmq.HANDSHAKE_IVL, 5000)
     for listener in listeners:

@@ -129,12 +129,6 @@ def model_description(model: Model) -> str:
     return buffer.value.decode("utf-8", "replace")
 
 
-def model_meta(model: Model, key: str) -> str | None:
-    buffer = ctypes.create_string_buffer(1024)
-    size = C.llama_model_meta_val_str(model, key.encode(), buffer, len(buffer))
-    return buffer.value.decode("utf-8", "replace") if size >= 0 else None
-
-
 def model_template(model: Model) -> str | None:
     text = C.llama_model_chat_template(model, None)
     return text.decode("utf-8", "replace") if text else None
@@ -142,10 +136,6 @@ def model_template(model: Model) -> str | None:
 
 def model_parameters(model: Model) -> int:
     return int(C.llama_model_n_params(model))
-
-
-def model_size(model: Model) -> int:
-    return int(C.llama_model_size(model))
 
 
 def model_train_context(model: Model) -> int:

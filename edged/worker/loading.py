@@ -15,16 +15,11 @@ from edged import errors
 from edged.messages import Load, Ready
 from edged.system import cpu, gguf
 from edged.system.memory import available_bytes
+from edged.system.need import estimate, kv_bytes
 from edged.worker import llama
 from edged.worker.chat import ChatTemplate
 from edged.worker.engine import Engine
 from edged.worker.prepare import Prepare, PromptMaker
-
-KV_BYTES = {"f16": 2.0, "q8_0": 34 / 32, "q4_0": 18 / 32}
-"""Bytes per value: block size ÷ block length of the ggml type."""
-
-PROCESS_BYTES = 64 << 20
-"""Python, numpy, jinja2 and the library, measured 46 MB after the import on x86-64, and some room."""
 
 
 class LoadError(Exception):
@@ -44,7 +39,14 @@ def load(request: Load, progress: Callable[[float], None]) -> tuple[Engine, Prep
         raise LoadError(error.kind, str(error)) from None
     if request.kv_type not in llama.KV_TYPES:
         raise LoadError("config", f"kv_type {request.kv_type!r} is none of {', '.join(llama.KV_TYPES)}")
-    need, have = estimate(header, request), available_bytes()
+    need = estimate(
+        header,
+        context=request.context,
+        sequences=request.sequences,
+        batch=request.batch,
+        kv_type=request.kv_type,
+    )
+    have = available_bytes()
     if have is not None and need > have:
         raise LoadError("memory", f"the model needs about {need >> 20} MB, {have >> 20} MB are available")
     allowed = os.sched_getaffinity(0)
@@ -92,19 +94,3 @@ def load(request: Load, progress: Callable[[float], None]) -> tuple[Engine, Prep
             warnings=engine.warnings + ([template.warning] if template.warning else []),
         ),
     )
-
-
-def estimate(header: gguf.Header, request: Load) -> int:
-    """Bytes wanted: file, KV cache, compute buffer (logits of every output and of a batch's widest layer), process.
-
-    An estimate: weights that are repacked for the CPU come on top, as anonymous memory of up to the file's size.
-    """
-    logits = 2 * 4 * request.sequences * header.vocab
-    layer = 4 * request.batch * (4 * header.embedding + 2 * header.feed_forward)
-    context = min(request.context, header.context_length or request.context)
-    kv = kv_bytes(header, context, request.kv_type)
-    return header.file_bytes + kv + logits + layer + PROCESS_BYTES
-
-
-def kv_bytes(header: gguf.Header, context: int, kv_type: str) -> int:
-    return header.kv_bytes_per_cell(KV_BYTES[kv_type]) * context

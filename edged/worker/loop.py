@@ -68,7 +68,9 @@ class Loop:
             case Tokenize():
                 self._prepare.put(message)
             case Abort(rid=rid):
-                self._preparing.discard(rid)
+                if rid in self._preparing:
+                    self._preparing.remove(rid)
+                    self._prepare.drop(rid)
                 if rid in self._requests:
                     self._forget(rid)
             case Quit():

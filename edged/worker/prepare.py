@@ -53,6 +53,7 @@ class Prepare:
         self._maker, self._cpus = maker, set(cpus)
         self._jobs: queue.SimpleQueue[Start | Tokenize] = queue.SimpleQueue()
         self._done: deque[Prepared] = deque()
+        self._dropped: set[int] = set()
         self.wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def start(self) -> None:
@@ -60,6 +61,10 @@ class Prepare:
 
     def put(self, job: Start | Tokenize) -> None:
         self._jobs.put(job)
+
+    def drop(self, rid: int) -> None:
+        """A job that nobody waits for: it is skipped, unless it is being done."""
+        self._dropped.add(rid)
 
     def take(self) -> list[Prepared]:
         """What is done by now. No system call: it is asked before every step."""
@@ -75,6 +80,9 @@ class Prepare:
             os.sched_setaffinity(0, self._cpus)
         while True:
             job = self._jobs.get()
+            if job.rid in self._dropped:
+                self._dropped.discard(job.rid)
+                continue
             self._done.append(Prepared(job, self._work(job)))
             os.eventfd_write(self.wake, 1)
 

@@ -20,6 +20,9 @@ from edged.worker import llama
 PENALTY_WINDOW = 64
 """Tokens back that penalties look at, llama.cpp's default."""
 
+COLD = 1e-6
+"""Below this temperature the largest logit takes it all, and dividing by it leaves the range of a float32: greedy."""
+
 _RANDOM_SEED = 0xFFFFFFFF
 """LLAMA_DEFAULT_SEED: llama.cpp takes it for "draw a seed", so the hash must not give it."""
 
@@ -38,7 +41,7 @@ class Sampler:
 
     def __init__(self, sampling: Sampling, vocab_size: int, prompt: list[int]) -> None:
         self._seed = sampling.seed
-        self._greedy = sampling.temperature == 0
+        self._greedy = sampling.temperature < COLD
         penalties = _penalties(sampling, vocab_size)
         self._chain = None if self._greedy and penalties is None else llama.chain_new()
         if self._chain is None:
@@ -76,7 +79,7 @@ def _penalties(sampling: Sampling, vocab_size: int) -> llama.SamplerHandle | Non
 
 
 def _truncation(sampling: Sampling) -> list[llama.SamplerHandle]:
-    if sampling.temperature == 0:
+    if sampling.temperature < COLD:
         return []
     stages = []
     if sampling.top_k > 0:

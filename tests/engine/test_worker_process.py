@@ -5,7 +5,6 @@ import select
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -194,24 +193,6 @@ def test_a_daemon_that_reads_late_gets_everything(spawn) -> None:
     rids = [worker.start(f"Story {n}", max_tokens=64) for n in range(4)]
     worker.until(Prefilled, rid=rids[-1])
     assert [len(a.ids) for a in worker.finish(*rids).values()] == [64] * 4
-
-
-def test_idle_burns_nothing(spawn) -> None:
-    """Voluntary and forced switches stand still while nothing is asked: no timer, no spinning thread."""
-    worker = spawn()
-    worker.ready()
-    worker.ask("Hi", max_tokens=5)
-    worker.until(Slots)
-    pid = worker.process.pid
-
-    def ticks() -> int:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return int(fields[11]) + int(fields[12])
-
-    threading.Event().wait(1)  # OpenMP's threads go to sleep after a moment of spinning
-    before = ticks()
-    threading.Event().wait(2)
-    assert ticks() - before <= 2, "more than 1 % of one core over two seconds"
 
 
 def test_nonsense_on_the_link_is_the_end(spawn) -> None:

@@ -163,13 +163,28 @@ def test_nobody_cannot_be_banned() -> None:
 
 def test_bans_are_bounded_and_the_oldest_is_lifted() -> None:
     one = auth()
-    for pid in range(_MAX_BANS + 10):
+    for pid in range(1, _MAX_BANS + 10):
         one.ban(f"localhost:1:1:{pid}", 0.0)
-        one.ban("localhost:1:1:0", 0.0)
+        one.ban("localhost:1:1:1", 0.0)
     assert len(one._bans) == _MAX_BANS
-    assert one.banned("pid:0", 1.0)
-    assert not one.banned("pid:1", 1.0)
+    assert one.banned("pid:1", 1.0)
+    assert not one.banned("pid:2", 1.0)
     assert one.banned(f"pid:{_MAX_BANS + 9}", 1.0)
+
+
+def test_a_process_of_another_pid_namespace_is_banned_with_its_user_only() -> None:
+    one = auth()
+    one.ban("localhost:7:7:0", 0.0)
+    assert one.banned("pid:0/uid:7", 1.0)
+    assert not one.banned("pid:0/uid:8", 1.0)
+
+
+def test_nobody_is_let_in_while_it_is_full() -> None:
+    one = auth()
+    one.full = True
+    answer = one.answer([b"r", b"", b"1.0", b"1", DOMAIN, b"localhost:1:1:5", b"", b"NULL"], 0.0)
+    assert answer is not None
+    assert b"400" in answer
 
 
 def test_peer_of() -> None:

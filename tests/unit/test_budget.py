@@ -77,14 +77,6 @@ def test_no_restarts_at_all() -> None:
     assert Budget(Restart(max=0)).death(5) == (False, 305)
 
 
-def test_an_operator_forgets_all() -> None:
-    budget = Budget(RULES)
-    waits(budget, 0, 1, 2, 3)
-    budget.reset()
-    assert waits(budget, 4) == [0]
-    assert budget.recent(4) == 1
-
-
 def test_recent_counts_the_window() -> None:
     budget = Budget(RULES)
     waits(budget, 0, 100)

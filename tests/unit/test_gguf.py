@@ -1,5 +1,6 @@
 import contextlib
 import hashlib
+import os
 import struct
 import subprocess
 import sys
@@ -163,10 +164,13 @@ def test_sha256(tmp_path: Path) -> None:
     path = tmp_path / "m"
     path.write_bytes(b"x" * 3_000_000)
     right = hashlib.sha256(b"x" * 3_000_000).hexdigest()
-    assert gguf.verify_sha256(str(path), right.upper()) == right
-    with pytest.raises(ModelFileError, match=f"expected {'0' * 64}, found {right}") as caught:
-        gguf.verify_sha256(str(path), "0" * 64)
-    assert caught.value.kind == ModelFileError.WRONG_SHA256
+    assert gguf.sha256_of(str(path)) == right
+
+
+def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "m.gguf")
+    with pytest.raises(ModelFileError, match="not a regular file"):
+        gguf.check(str(tmp_path / "m.gguf"))
 
 
 def test_the_daemon_may_import_it() -> None:
