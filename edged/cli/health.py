@@ -12,6 +12,7 @@ from msgspec import Struct
 from edged import client
 from edged.cli import reach
 from edged.cli.glance import how
+from edged.cli.number import Number
 from edged.cli.options import json_option
 from edged.cli.output import ANSWER_S, EXIT_ERROR, Session, error_words, fail, one_line, print_json
 from edged.cli.terminal import Passing
@@ -31,7 +32,7 @@ class Seen(Struct, frozen=True):
 
 @click.command(epilog="Exit status: 0 ready; 1 not ready, or nothing answered; 2 usage; 130 interrupted.")
 @click.option(
-    "--wait", type=click.FloatRange(0, 86_400), default=0.0, metavar="S", help="Wait up to S seconds until it is ready."
+    "--wait", type=Number(0, 86_400), default=0.0, metavar="S", help="Wait up to S seconds until it is ready."
 )
 @json_option('Print {"ready", "state", "words", "waited_s"} as one JSON object.')
 @click.pass_obj

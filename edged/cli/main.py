@@ -11,7 +11,8 @@ import sys
 import click
 
 from edged import __version__
-from edged.cli.output import EXIT_INTERRUPTED, Session
+from edged.cli.number import Number
+from edged.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, Session
 
 VERBS = {
     "ask": "edged.cli.ask",
@@ -54,7 +55,7 @@ class _LazyGroup(click.Group):
             done = super().invoke(ctx)
             sys.stdout.flush()
         except BrokenPipeError:  # the reader went away: `edgectl … | head`
-            os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)  # so that the flush at exit has somewhere to go
+            _leave_output()
             sys.exit(128 + signal.SIGPIPE)
         return done
 
@@ -78,7 +79,7 @@ class _LazyGroup(click.Group):
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0.05),
+    type=Number(min=0.05),
     metavar="S",
     help="Seconds to wait for a sign of life (default: 5; ask, chat and tokenize: 30).",
 )
@@ -96,8 +97,16 @@ def cli(ctx: click.Context, config: str | None, endpoint: str | None, timeout: f
     ctx.obj = Session(config, endpoint, timeout, as_json=as_json)
 
 
+def _leave_output() -> None:
+    """The flush at exit must have somewhere to go."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), STDOUT)
+
+
 def main() -> None:
     """The console script: every way out has its status, none a traceback."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed by whoever started us: `edgectl status >&-`
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for the life of the process
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character shows "?"
@@ -106,8 +115,14 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         status = error.exit_code
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         status = EXIT_INTERRUPTED
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # /dev/full, a disk without room
+        _leave_output()
+        sys.stderr.write(f"edgectl: {error.strerror or error}\n")
+        status = EXIT_ERROR
     sys.exit(status if isinstance(status, int) else 0)
 
 

@@ -8,12 +8,14 @@ from typing import Any, TypeVar
 
 import click
 
+from edged.cli.number import Number
 from edged.cli.output import Session
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 EXITS = "Exit status: 0 done; 1 the daemon answered with an error; 2 usage; 3 nothing answered; 130 interrupted."
-STDIN_BYTES = 16 * 1024 * 1024
+STDIN_BYTES = 1024 * 1024
+"""Four times `limits.request_bytes` by default: beyond it the daemon cuts the line without a word."""
 """More than any daemon takes, and little enough for the memory of a small board."""
 
 
@@ -33,11 +35,11 @@ def sampling_options(command: Command) -> Command:
     for option in reversed(
         [
             click.option("--max-tokens", type=click.IntRange(min=1), help="At most so many tokens."),
-            click.option("--temperature", type=click.FloatRange(0, 2), help="0 is greedy."),
+            click.option("--temperature", type=Number(0, 2), help="0 is greedy."),
             click.option("--top-k", type=click.IntRange(0, 1000), help="Of the so many likeliest tokens; 0 is off."),
-            click.option("--top-p", type=click.FloatRange(0, 1, min_open=True), help="Of the likeliest, up to this."),
-            click.option("--min-p", type=click.FloatRange(0, 1), help="None less likely than this part of the best."),
-            click.option("--repeat-penalty", type=click.FloatRange(0.5, 2), help="Over 1 repeats less."),
+            click.option("--top-p", type=Number(0, 1, min_open=True), help="Of the likeliest, up to this."),
+            click.option("--min-p", type=Number(0, 1), help="None less likely than this part of the best."),
+            click.option("--repeat-penalty", type=Number(0.5, 2), help="Over 1 repeats less."),
             click.option("--seed", type=click.IntRange(0, 2**32 - 1), help="Repeat a random answer."),
             click.option("--stop", multiple=True, metavar="TEXT", help="End before this text. May be given 8 times."),
         ]
@@ -47,7 +49,7 @@ def sampling_options(command: Command) -> Command:
 
 
 def deadline_option(command: Command) -> Command:
-    seconds = click.FloatRange(min=0.001, max=86_400)
+    seconds = Number(min=0.001, max=86_400)
     return click.option("--deadline", type=seconds, metavar="S", help="Seconds until an answer is cut off.")(command)
 
 

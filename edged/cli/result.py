@@ -7,6 +7,7 @@ import sys
 import click
 
 from edged import client
+from edged.cli.number import Number
 from edged.cli.options import json_option
 from edged.cli.output import EXIT_NOT_YET, Session, fail, model_text, print_json
 
@@ -18,9 +19,7 @@ WAIT_MAX_S = 86_400.0
     "3 nothing answered; 4 it has not finished yet; 130 interrupted."
 )
 @click.argument("request_id", metavar="ID")
-@click.option(
-    "--wait", type=click.FloatRange(0, WAIT_MAX_S), default=0.0, metavar="S", help="Wait up to S seconds for its end."
-)
+@click.option("--wait", type=Number(0, WAIT_MAX_S), default=0.0, metavar="S", help="Wait up to S seconds for its end.")
 @json_option("Print result, progress or error as one JSON object.")
 @click.pass_obj
 def command(session: Session, /, request_id: str, wait: float) -> None:

@@ -11,6 +11,7 @@ import click
 
 from edged import client
 from edged.cli import glance, reach
+from edged.cli.number import Number
 from edged.cli.options import EXITS, json_option
 from edged.cli.output import ANSWER_S, Session, error_words, print_json
 from edged.cli.terminal import width
@@ -21,7 +22,7 @@ HOME, TO_END_OF_LINE, TO_END_OF_SCREEN, ALL = "\x1b[H", "\x1b[K", "\x1b[J", "\x1
 @click.command(epilog=EXITS)
 @click.option(
     "--watch",
-    type=click.FloatRange(min=0.1, max=3600),
+    type=Number(min=0.1, max=3600),
     is_flag=False,
     flag_value=2.0,
     metavar="[S]",

@@ -124,6 +124,16 @@ class Internal(ReplyError):
 BY_CODE: Mapping[str, type[ReplyError]] = {kind.code: kind for kind in ReplyError.__subclasses__()}
 
 
+SHORTEST_S, LONGEST_S = 0.05, 86_400.0
+"""Bounds of what a server may ask to wait: one that says 0 would be asked without end."""
+
+
+def _seconds(milliseconds: object) -> float | None:
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float) or not milliseconds >= 0:
+        return None
+    return min(max(min(milliseconds, LONGEST_S * 1000) / 1000, SHORTEST_S), LONGEST_S)
+
+
 def error_of(reply: Mapping[str, Any]) -> ReplyError:
     """The exception for a reply, or an `end` event, that carries `error`; a malformed one is an error all the same."""
     error = reply.get("error")
@@ -134,6 +144,6 @@ def error_of(reply: Mapping[str, Any]) -> ReplyError:
         code,
         str(error.get("message", "")),
         retryable=error.get("retryable") is True,
-        retry_after=after / 1000 if isinstance(after, int | float) and after >= 0 else None,
+        retry_after=_seconds(after),
         raw=reply,
     )

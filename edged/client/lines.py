@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -73,7 +74,7 @@ class Line:
             return None
         try:
             found = msgspec.json.decode(frames[-1])
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
         return found if isinstance(found, dict) else None
 
@@ -134,6 +135,9 @@ class Lines:
 
     def wait(self, timeout_s: float) -> list[Input]:
         """What came, at the latest after `timeout_s`."""
+        if not self._open:  # backing off: a poller of nothing would not wait
+            time.sleep(max(0.0, timeout_s))
+            return []
         poller = zmq.Poller()
         self._register(poller)
         poller.poll(milliseconds(timeout_s))

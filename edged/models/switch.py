@@ -126,6 +126,8 @@ def _quoted(path: str) -> str:
 def apply(file: str, path: str, sha256: str | None) -> config.Config:
     """Writes the edited configuration in place of the old one, if it is valid. Raises CannotEditError, ConfigError."""
     real = Path(os.path.realpath(file))
+    if real.exists() and not real.is_file():  # a device or a FIFO would be replaced, or waited for
+        raise CannotEditError("it is not a regular file")
     try:
         text = real.read_bytes().decode("utf-8")
         new = edit(text, path, sha256)

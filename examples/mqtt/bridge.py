@@ -23,6 +23,7 @@ import argparse
 import hashlib
 import json
 import queue
+import re
 import signal
 import threading
 from typing import Any
@@ -42,8 +43,8 @@ def question(device: str, payload: bytes) -> tuple[str, dict[str, Any]]:
     fields = json.loads(text) if text.lstrip().startswith("{") else {"messages": [{"role": "user", "content": text}]}
     fields.pop("op", None)
     name = str(fields.pop("id", "")) or hashlib.sha256(payload).hexdigest()[:16]
-    if set(name) & set("/+#\0"):
-        raise ValueError("`id` may not contain / + #")
+    if not re.fullmatch(r"[A-Za-z0-9._:-]{1,64}", name):
+        raise ValueError("`id` is 1 to 64 of A-Z a-z 0-9 . _ : -")
     return name, {**fields, "id": hashlib.sha256(f"{device}\0{name}".encode()).hexdigest()[:32]}
 
 
@@ -89,7 +90,7 @@ class Bridge:
         except queue.Full:
             busy = {"code": "busy", "message": "too many questions wait in the bridge", "retryable": True}
             self.result(device, name, {"id": name, "error": busy})
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             self.result(device, name, error_fields(error))
         client.ack(message.mid, message.qos)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,17 @@ def test_completion_is_a_script_of_that_shell(shell: str) -> None:
     assert "_EDGECTL_COMPLETE" in done.output
     if shell == "bash":
         subprocess.run(["bash", "-n"], input=done.output, text=True, check=True, timeout=30)
+
+
+@pytest.mark.parametrize("words", ["config show > /dev/full", "--help > /dev/full", "completion bash >&-", "ask x <&-"])
+def test_no_way_out_is_a_traceback(words: str) -> None:
+    command = f"{sys.executable} -m edged.cli.main --endpoint ipc:///nowhere/request.sock {words}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in done.stderr
+    assert done.returncode in (0, 1, 3)
+
+
+def test_nan_is_no_number() -> None:
+    done = edgectl("ask", "--deadline", "nan", "x")
+    assert done.exit_code == 2
+    assert "not a number" in done.output

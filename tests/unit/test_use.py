@@ -264,3 +264,11 @@ def test_the_sum_of_a_file_that_has_changed_is_not_used(tmp_path, model):
     model.write_bytes(gguf_file(8192))
     assert edgectl(file, "use", "m").exit_code == 0
     assert config.load(file).model.sha256 is None
+
+
+def test_a_device_or_a_fifo_is_no_configuration(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    for file in ("/dev/null", str(tmp_path / "fifo")):
+        with pytest.raises(CannotEditError, match="not a regular file"):
+            apply(file, "/models/x.gguf", None)
+    assert not Path("/dev/null").is_file()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -286,6 +287,20 @@ def test_busy_is_waited_out(small: Daemon) -> None:
         stream.close()
     thread.join()
     assert texts == ["t0 t1 t2 "]
+
+
+def test_backing_off_costs_no_cpu(small: Daemon) -> None:
+    """A ratio in one run: processor time over wall time, while a refused request waits for its turn."""
+    edged = Client(small.request_endpoint)
+    full = [edged.stream("n=4000 delay=0.02", max_tokens=4000, deadline_s=600, retry=False) for _ in range(4)]
+    for stream in full:
+        assert isinstance(next(stream.events()), Accepted)
+    wall, cpu = time.monotonic(), time.thread_time()
+    with pytest.raises((Busy, NoAnswer)):
+        edged.generate("n=1", deadline_s=1)
+    assert (time.thread_time() - cpu) / (time.monotonic() - wall) < 0.5
+    for stream in full:
+        stream.close()
 
 
 def test_loading_is_waited_out(tmp_path: Path) -> None:

@@ -139,6 +139,26 @@ def test_lost_events_are_made_up_for(shared: Daemon, tmp_path: Path) -> None:
     assert proxy.lost > 1
 
 
+@pytest.mark.parametrize("mode", ["reply", "pub"])
+def test_a_lost_first_answer_is_asked_for_again_with_the_same_id(shared: Daemon, tmp_path: Path, mode: str) -> None:
+    proxy = Proxy(shared.context, f"ipc://{tmp_path}/request.sock", shared.request_endpoint)
+    tickets: list[dict[str, object]] = []
+    proxy.down = lambda m: "topic" not in m or bool(tickets) or tickets.append(m) is not None
+    proxy.start()
+
+    async def main() -> None:
+        streams = {proxy.endpoint: shared.stream_endpoint}
+        edged = AsyncClient(proxy.endpoint, streams=streams, pace=Pace(first_try_s=0.2, silence_s=0.3))
+        before = (await edged.status()).raw["counters"].get("accepted", 0)
+        async with edged.stream("n=10 delay=0.005", deadline_s=30, mode=mode) as stream:
+            assert "".join([piece async for piece in stream]) == TEN
+        assert (await edged.status()).raw["counters"]["accepted"] == before + 1
+
+    asyncio.run(main())
+    proxy.stop()
+    assert proxy.lost == 1
+
+
 def test_loading_busy_and_a_killed_daemon(tmp_path: Path) -> None:
     box = Daemon(tmp_path, script="load=0.3 sequences=1", limits={**LIMITS, "queue": 1, "queue_per_identity": 1})
 

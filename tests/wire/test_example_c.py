@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from harness import TESTS, Daemon, running, until
+from proxy import Proxy
 
 SOURCE = TESTS.parent / "examples/c/ask.c"
 WHOLE = "".join(f"t{n} " for n in range(60)) + "\n"
@@ -66,3 +67,31 @@ def test_it_gets_the_whole_text_though_worker_and_daemon_are_killed(
     assert text.endswith(WHOLE)
     assert "worker_lost" in errors
     assert "begins anew" in errors
+
+
+def test_it_waits_while_the_box_is_busy(ask: Path, tmp_path: Path) -> None:
+    limits = {"queue": 1, "queue_per_identity": 1, "drain_s": 0.2}
+    with running(tmp_path / "box", script="sequences=1", limits=limits) as box, box.client() as client:
+        for number in range(4):
+            client.call(op="generate", prompt="n=4000 delay=0.02", id=f"f{number}", stream=True, max_tokens=4000)
+        one = begin(ask, box, "n=3")
+        until(lambda: client.call(op="status")["counters"].get("refused_busy"), "the refusal")
+        for number in range(4):
+            client.call(op="cancel", id=f"f{number}")
+        text, errors = one.communicate(timeout=60)
+    assert (one.returncode, text) == (0, "t0 t1 t2 \n")
+    assert "busy" in errors
+
+
+def test_a_lost_event_is_made_up_for(ask: Path, daemon: Daemon, tmp_path: Path) -> None:
+    proxy = Proxy(daemon.context, f"ipc://{tmp_path}/p.sock", daemon.request_endpoint)
+    lost = {3, 6}
+    proxy.down = lambda m: not (m.get("seq") in lost and m["type"] == "token" and not lost.discard(m["seq"]))
+    proxy.start()
+    try:
+        command = [str(ask), proxy.endpoint, "n=60 delay=0.01"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    finally:
+        proxy.stop()
+    assert proxy.lost >= 2
+    assert done.stdout == WHOLE

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import runpy
 import shutil
 import signal
 import socket
@@ -227,3 +228,10 @@ def test_broker_and_daemon_restart_in_mid_answer(
     device.ask("n=1 word=after")
     until(lambda: device.answer()["text"] == "after", "an answer after it all")
     assert bridge.process.poll() is None
+
+
+@pytest.mark.parametrize("payload", [b'{"id":"a\\u0001b","prompt":"x"}', b'{"id":"' + b"a" * 65 + b'","prompt":"x"}'])
+def test_an_id_that_is_no_topic_is_refused(payload: bytes) -> None:
+    question = runpy.run_path(str(TESTS.parent / "examples/mqtt/bridge.py"), run_name="bridge")["question"]
+    with pytest.raises(ValueError, match="64"):
+        question("device", payload)
