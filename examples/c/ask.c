@@ -6,7 +6,8 @@
  * The id is made once. Whatever goes wrong (no answer, silence, a gap, a retryable error, the daemon killed and started
  * again) the same request with the same id is sent again over a fresh socket: the daemon runs it once, and answers a
  * repetition with a ticket, a snapshot of the text so far, and the rest. Another topic in the ticket means that it had
- * to begin anew. Exit status: 0 the whole text was printed, 1 an error reply, 2 usage, 3 no answer in time. */
+ * to begin anew. Exit status: 0 the whole text was printed, 1 an error reply, 2 usage, 3 no answer in time, 130 Ctrl-C. */
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +19,11 @@
 enum { SILENCE_MS = 10000, PAUSE_MS = 500, DEADLINE_MS = 120000 };
 enum outcome { AGAIN, DONE, FAILED };
 
+static volatile sig_atomic_t interrupted;
+static void on_interrupt(int signal) { (void)signal, interrupted = 1; }
+
 struct stream {
+    char id[64];
     char topic[64];   /* of the run that is being printed */
     size_t printed;   /* bytes of its text */
     long seq;         /* number of its last event, -1: none yet */
@@ -55,7 +60,6 @@ static long number(const char *json, const char *key, long missing) {
     const char *v = value(json, key);
     return v && (*v == '-' || (*v >= '0' && *v <= '9')) ? strtol(v, NULL, 10) : missing;
 }
-
 static int is_true(const char *json, const char *key) {
     const char *v = value(json, key);
     return v && !strncmp(v, "true", 4);
@@ -137,6 +141,14 @@ static int take(struct stream *s, const char *json) {
     return result;
 }
 
+static void cancel(void *socket, const char *id) {
+    char body[128];
+    int length = snprintf(body, sizeof body, "{\"op\":\"cancel\",\"id\":\"%s\"}", id), linger = 1000;
+    zmq_send(socket, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT);
+    zmq_send(socket, body, (size_t)length, ZMQ_DONTWAIT);
+    zmq_setsockopt(socket, ZMQ_LINGER, &linger, sizeof linger);
+}
+
 /* One try over a socket of its own. */
 static enum outcome attempt(void *context, const char *endpoint, const char *body, struct stream *s, int64_t until) {
     void *socket = zmq_socket(context, ZMQ_DEALER);
@@ -149,20 +161,19 @@ static enum outcome attempt(void *context, const char *endpoint, const char *bod
     while (result < 0) {
         int64_t left = until - now_ms();
         zmq_pollitem_t item = {socket, 0, ZMQ_POLLIN, 0};
-        if (left <= 0 || zmq_poll(&item, 1, left < SILENCE_MS ? left : SILENCE_MS) <= 0) { result = AGAIN; break; }
-        zmq_msg_t frame;
-        do { /* the last frame is the body */
+        int ready = left <= 0 ? 0 : zmq_poll(&item, 1, left < SILENCE_MS ? left : SILENCE_MS);
+        if (interrupted) cancel(socket, s->id);
+        if (ready <= 0 || interrupted) { result = AGAIN; break; }
+        for (int more = 1; more;) { /* the last frame is the body */
+            zmq_msg_t frame;
             zmq_msg_init(&frame);
-            zmq_msg_recv(&frame, socket, 0);
-            if (!zmq_msg_more(&frame)) {
-                char *json = strndup(zmq_msg_data(&frame), zmq_msg_size(&frame));
-                result = take(s, json);
-                free(json);
-            }
-            int more = zmq_msg_more(&frame);
+            if (zmq_msg_recv(&frame, socket, 0) < 0) break;
+            more = zmq_msg_more(&frame);
+            char *json = strndup(zmq_msg_data(&frame), zmq_msg_size(&frame));
+            if (!more) result = take(s, json);
+            free(json);
             zmq_msg_close(&frame);
-            if (!more) break;
-        } while (1);
+        }
     }
     zmq_close(socket);
     return (enum outcome)result;
@@ -170,19 +181,20 @@ static enum outcome attempt(void *context, const char *endpoint, const char *bod
 
 int main(int argc, char **argv) {
     if (argc != 3) { fprintf(stderr, "usage: %s ENDPOINT PROMPT\n", argv[0]); return 2; }
-    char id[64];
-    snprintf(id, sizeof id, "c-%ld-%lld", (long)getpid(), (long long)now_ms());
-    char *body = request_body(id, argv[2]);
+    struct stream s = {"", "", 0, -1, 0};
+    snprintf(s.id, sizeof s.id, "c-%ld-%lld", (long)getpid(), (long long)now_ms());
+    char *body = request_body(s.id, argv[2]);
     void *context = zmq_ctx_new();
-    struct stream s = {"", 0, -1, 0};
+    struct sigaction interrupt = {.sa_handler = on_interrupt};
+    sigaction(SIGINT, &interrupt, NULL);
     int64_t until = now_ms() + DEADLINE_MS;
     enum outcome result = AGAIN;
-    while (result == AGAIN && now_ms() < until) {
+    while (result == AGAIN && !interrupted && now_ms() < until) {
         result = attempt(context, argv[1], body, &s, until);
-        if (result == AGAIN) usleep((useconds_t)s.pause_ms * 1000);
+        for (; result == AGAIN && s.pause_ms > 0 && !interrupted && now_ms() < until; s.pause_ms -= 100) usleep(100000);
     }
     zmq_ctx_term(context);
     free(body);
     if (result == DONE) putchar('\n');
-    return result == DONE ? 0 : result == FAILED ? 1 : 3;
+    return interrupted ? 130 : result == DONE ? 0 : result == FAILED ? 1 : 3;
 }

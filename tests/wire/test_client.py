@@ -445,8 +445,15 @@ def test_over_tcp(tmp_path: Path) -> None:
 # ---- Ctrl-C ----------------------------------------------------------------------------------------------------
 
 READER = """
-import sys
-from edged.client import Client
+import asyncio, sys
+from edged.client import AsyncClient, Client
+
+async def go(id):
+    async with AsyncClient(sys.argv[1]) as edged:
+        async with edged.stream('n=4000 delay=0.01', max_tokens=4000, id=id) as stream:
+            async for piece in stream:
+                print(piece, flush=True)
+
 edged = Client(sys.argv[1])
 try:
     {what}
@@ -461,6 +468,7 @@ except KeyboardInterrupt:
         "[print(p, flush=True) for p in edged.stream('n=4000 delay=0.01', max_tokens=4000, id='ctrl-c-0')]",
         "edged.generate('n=4000 delay=0.01', max_tokens=4000, id='ctrl-c-1', deadline_s=600)",
         "[print(p) for p in edged.stream('n=4000 delay=0.01', max_tokens=4000, id='ctrl-c-2', mode='pub')]",
+        "asyncio.run(go('ctrl-c-3'))",
     ],
 )
 def test_ctrl_c_leaves_and_cancels(shared: Daemon, what: str) -> None:

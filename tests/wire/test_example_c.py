@@ -95,3 +95,17 @@ def test_a_lost_event_is_made_up_for(ask: Path, daemon: Daemon, tmp_path: Path) 
         proxy.stop()
     assert proxy.lost >= 2
     assert done.stdout == WHOLE
+
+
+@pytest.mark.parametrize("checker", [[], ["valgrind"]], ids=["plain", "valgrind"])
+def test_ctrl_c_cancels_the_request(ask: Path, daemon: Daemon, checker: list[str]) -> None:
+    if checker and shutil.which("valgrind") is None:
+        pytest.skip("valgrind is not here")
+    flags = ["-q", "--leak-check=full", "--error-exitcode=99", "--errors-for-leak-kinds=definite,possible"]
+    with daemon.client() as client:
+        one = begin(ask, daemon, "n=255 delay=0.05", checker + (flags if checker else []))
+        until(lambda: client.call(op="status")["slots"]["busy"], "the request")
+        one.send_signal(signal.SIGINT)
+        _, errors = one.communicate(timeout=30)
+        assert one.returncode == 130, errors
+        until(lambda: client.call(op="status")["counters"].get("finished_cancelled"), "the cancel")
