@@ -171,12 +171,7 @@ class Daemon:
         self._do(self._broker.tick(now), now)
         if now >= self._next_health:
             self._next_health = now + self.config.health_interval_s
-            self._system(
-                "health",
-                status.health_fields(
-                    self._broker.lives, self._worker.facts(now, self._endpoints.warnings), time.time()
-                ),
-            )
+            self._system("health", status.health_fields(self._broker.lives, self._facts(now), time.time()))
             self._rest()
 
     def _facts(self, now: float) -> status.Facts:
@@ -263,9 +258,7 @@ class Daemon:
                 fields: dict[str, Any] = {"version": __version__, "features": list(codec.FEATURES)}
                 fields |= {"time": time.time(), "stream": self.config.stream_endpoints}
             case m.Status():
-                fields = status.status_fields(
-                    self._broker.lives, self.config, self._worker.facts(now, self._endpoints.warnings)
-                )
+                fields = status.status_fields(self._broker.lives, self.config, self._facts(now))
             case m.LogLevel():
                 self.log.set_level(request.level)
                 fields = {"level": request.level}

@@ -46,6 +46,13 @@ def until(check: Callable[[], Any], what: str, seconds: float = WAIT_S) -> Any:
         time.sleep(0.02)
 
 
+def open_to_others(directory: Path) -> Path:
+    """pytest's directories are for their owner only; another uid has to pass through them."""
+    for one in (directory, *directory.parents[:2]):
+        one.chmod(0o755)
+    return directory
+
+
 class Daemon:
     """`edged` as a process of its own in a directory of its own."""
 

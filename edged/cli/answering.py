@@ -11,8 +11,20 @@ from edged.cli.output import model_text
 from edged.cli.terminal import Passing
 
 
-def show(stream: client.Stream) -> None:
-    """Up to its end; the caller asks for the result. The line is left open."""
+def whole(stream: client.Stream) -> client.Result:
+    """Shows it up to its end and closes the line, also when it breaks off. Raises what the request ended in."""
+    try:
+        _show(stream)
+    except client.ReplyError:
+        if stream.text:
+            click.echo()
+        raise
+    click.echo()
+    return stream.result
+
+
+def _show(stream: client.Stream) -> None:
+    """The line is left open."""
     passing = Passing()
     try:
         for event in stream.events():

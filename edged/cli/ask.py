@@ -59,13 +59,6 @@ def _show(stream: client.Stream, *, as_json: bool) -> None:
     if as_json:
         print_json(stream.result.raw)
         return
-    try:
-        answering.show(stream)
-    except client.ReplyError:
-        if stream.text:
-            click.echo()
-        raise
-    click.echo()
-    reason = stream.result.finish_reason
+    reason = answering.whole(stream).finish_reason
     if reason not in ("stop", "length"):
         click.echo(f"edgectl: cut off: {reason}", err=True)

@@ -212,14 +212,7 @@ class Chat:
             if self._session.as_json:
                 print_json(stream.result.raw)
                 return stream.result
-            try:
-                answering.show(stream)
-            except client.ReplyError:
-                if stream.text:
-                    click.echo()
-                raise
-            click.echo()
-            return stream.result
+            return answering.whole(stream)
 
 
 def note(text: str) -> None:

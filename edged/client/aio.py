@@ -21,7 +21,7 @@ from typing import Any, Literal, Self, Unpack
 import zmq.asyncio
 
 from edged.client.aiolines import AsyncLines
-from edged.client.base import RESULT_WAIT_S, Base, found, outcome_of, result_of
+from edged.client.base import RESULT_WAIT_S, Base, StreamBase, found, outcome_of, result_of
 from edged.client.bodies import Options, Turns, tokenize_fields
 from edged.client.call import Call
 from edged.client.errors import EdgedError, NotFound
@@ -143,7 +143,7 @@ class AsyncClient(Base):
                 await self._call(self._one("cancel", {"id": exchange.id}, self.pace.leave_s, seek=True))
 
 
-class AsyncStream:
+class AsyncStream(StreamBase):
     """As `Stream` in `edged.client.sync`; the result is awaited by `finish()`, `result` is there afterwards."""
 
     def __init__(self, client: AsyncClient, exchange: Exchange, *, keep: bool = False) -> None:
@@ -161,19 +161,6 @@ class AsyncStream:
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         await self.close()
-
-    @property
-    def id(self) -> str:
-        return self._exchange.id
-
-    @property
-    def text(self) -> str:
-        """What has come so far, of the present run."""
-        return self._exchange.reading.text
-
-    @property
-    def run(self) -> int:
-        return self._exchange.reading.run
 
     @property
     def result(self) -> Result:

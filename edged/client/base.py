@@ -94,6 +94,25 @@ class Base:
         return f"{type(self).__name__}({', '.join(self.endpoints)})"
 
 
+class StreamBase:
+    """What a stream of either kind knows of its exchange."""
+
+    _exchange: Exchange
+
+    @property
+    def id(self) -> str:
+        return self._exchange.id
+
+    @property
+    def text(self) -> str:
+        """What has come so far, of the present run."""
+        return self._exchange.reading.text
+
+    @property
+    def run(self) -> int:
+        return self._exchange.reading.run
+
+
 def outcome_of(call: Call) -> Message:
     outcome = call.outcome
     assert outcome is not None

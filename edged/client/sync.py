@@ -24,7 +24,7 @@ from typing import Any, Literal, Self, Unpack
 
 import zmq
 
-from edged.client.base import RESULT_WAIT_S, Base, found, outcome_of, result_of
+from edged.client.base import RESULT_WAIT_S, Base, StreamBase, found, outcome_of, result_of
 from edged.client.bodies import Options, Turns, tokenize_fields
 from edged.client.call import Call
 from edged.client.errors import EdgedError, NotFound
@@ -154,7 +154,7 @@ class Client(Base):
                 self._call(self._one("cancel", {"id": exchange.id}, self.pace.leave_s, seek=True))
 
 
-class Stream:
+class Stream(StreamBase):
     """Iterate over it for pieces of text, or over `events()` for all there is.
 
     `text` is what has come so far; `run` counts from 1 and goes up when the text begins anew (the daemon was
@@ -179,19 +179,6 @@ class Stream:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
-
-    @property
-    def id(self) -> str:
-        return self._exchange.id
-
-    @property
-    def text(self) -> str:
-        """What has come so far, of the present run."""
-        return self._exchange.reading.text
-
-    @property
-    def run(self) -> int:
-        return self._exchange.reading.run
 
     @property
     def result(self) -> Result:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import zmq
-from harness import WAIT_S, Daemon, running, until
+from harness import WAIT_S, Daemon, open_to_others, running, until
 
 from wire.conftest import Stranger
 
@@ -146,10 +146,7 @@ def test_a_state_directory_that_cannot_be_had_costs_a_warning(tmp_path: Path) ->
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another uid takes root")
 def test_cancelled_prompts_of_one_user_do_not_hold_up_another(tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(0o755)
-    with running(tmp_path / "box", limits={"drain_s": 0.2}) as box, box.client() as client:
+    with running(open_to_others(tmp_path) / "box", limits={"drain_s": 0.2}) as box, box.client() as client:
         other = Stranger(box, uid=54321)
         try:
             for number in range(100):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import zmq
-from harness import Daemon, running, tiny_gguf
+from harness import Daemon, open_to_others, running, tiny_gguf
 
 from edged.broker.broker import Broker
 from edged.broker.instructions import Address, Caller
@@ -31,10 +31,9 @@ root = pytest.mark.skipif(os.geteuid() != 0, reason="another uid takes root")
 
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[Daemon]:
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(0o755)
-    with running(tmp_path / "box", limits={"drain_s": 0.2, "orphan_grace_ms": 400}, health_interval_s=0.5) as daemon:
+    with running(
+        open_to_others(tmp_path) / "box", limits={"drain_s": 0.2, "orphan_grace_ms": 400}, health_interval_s=0.5
+    ) as daemon:
         yield daemon
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import zmq
-from harness import WAIT_S, Daemon, running, until
+from harness import WAIT_S, Daemon, open_to_others, running, until
 
 from wire.conftest import Stranger
 
@@ -116,10 +116,7 @@ def test_two_thousand_at_once_are_answered_or_refused_and_none_is_lost(daemon: D
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="another uid takes root")
 def test_a_user_with_one_request_does_not_wait_behind_another_with_fifty(tmp_path: Path) -> None:
-    tmp_path.chmod(0o755)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(0o755)
-    with running(tmp_path / "box", limits={"drain_s": 0.2}) as box, box.client() as client:
+    with running(open_to_others(tmp_path) / "box", limits={"drain_s": 0.2}) as box, box.client() as client:
         other = Stranger(box, uid=54321)
         try:
             other.do(call={"op": "ping"})
