@@ -80,6 +80,9 @@ class Limits(_Section, frozen=True):
     queue: Count = 128
     queue_per_identity: Count = 64
     waiters: Count = 8
+    grammar_bytes: Annotated[int, Meta(ge=1, le=1 << 20)] = 65_536
+    sessions_per_identity: Count = 64
+    session_bytes: Annotated[int, Meta(ge=1024, le=1 << 30)] = 1 << 20
     orphan_grace_ms: Count = 5000
     result_ttl_s: Seconds = 300
     results_kept_bytes: Natural = 2 << 20
@@ -105,6 +108,17 @@ class Security(_Section, frozen=True):
     group: str | None = None
     ban_s: SecondsOrNone = 60
     tcp_max_priority: Priority = "normal"
+    prefix_sharing: Literal["identity", "system", "all"] = "system"
+
+
+class Cache(_Section, frozen=True):
+    """What is remembered of prompts that were read (design 3). Bytes bound each tier."""
+
+    reuse: bool = True
+    ram_bytes: Annotated[int, Meta(ge=0, le=1 << 40)] = 64 << 20
+    disk: Literal["sessions", "all", "off"] = "sessions"
+    disk_bytes: Annotated[int, Meta(ge=0, le=1 << 40)] = 256 << 20
+    save_s: Annotated[float, Meta(ge=0, le=600)] = 5
 
 
 class Restart(_Section, frozen=True):
@@ -130,6 +144,7 @@ class Config(_Section, frozen=True):
     model: Model = Model()
     profiles: Annotated[list[Profile], Meta(min_length=1)] = msgspec.field(default_factory=lambda: [Profile()])
     cpu: Cpu = Cpu()
+    cache: Cache = Cache()
     limits: Limits = Limits()
     defaults: Defaults = Defaults()
     security: Security = Security()

@@ -11,7 +11,7 @@ Only data: no behaviour, no I/O. A field's range is declared where the field is.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -24,14 +24,62 @@ PRIORITIES: tuple[Priority, ...] = ("high", "normal", "low")
 StopString = Annotated[str, Meta(min_length=1)]
 
 
-class Message(Struct, frozen=True, forbid_unknown_fields=True):
-    """One turn of a conversation."""
+class FunctionCall(Struct, frozen=True, forbid_unknown_fields=True):
+    """`arguments` is JSON text, as in the OpenAI chat API."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(Struct, frozen=True, forbid_unknown_fields=True):
+    """A call that an assistant made."""
+
+    id: str
+    function: FunctionCall
+    type: Literal["function"] = "function"
+
+
+class Message(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One message of a conversation; an assistant's may have no content when it has `tool_calls`."""
 
     role: Role
-    content: str
+    content: str = ""
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
 
 
-class Generate(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class ToolFunction(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`parameters` is a JSON schema; none: no arguments."""
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_\-]{1,64}\Z")]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class Tool(Struct, frozen=True, forbid_unknown_fields=True):
+    """As in the OpenAI chat API."""
+
+    function: ToolFunction
+    type: Literal["function"] = "function"
+
+
+class ChosenName(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+
+
+class ChosenTool(Struct, frozen=True, forbid_unknown_fields=True):
+    """`tool_choice` that names one function."""
+
+    function: ChosenName
+    type: Literal["function"] = "function"
+
+
+Bias = tuple[Annotated[int, Meta(ge=0, le=2**31 - 1)], Annotated[float, Meta(ge=-100, le=100)]]
+"""Token id and what is added to its logit."""
+
+
+class Generate(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
     """Protocol 3. None means: not given, the configured default applies."""
 
     id: Id | None = None
@@ -52,6 +100,15 @@ class Generate(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     priority: Priority = "normal"
     deadline_ms: Annotated[int, Meta(ge=1, le=86_400_000)] | None = None
     supersedes: Id | None = None
+    session: Id | None = None
+    reset: bool = False
+    logit_bias: Annotated[list[Bias], Meta(max_length=256)] | None = None
+    logprobs: Annotated[int, Meta(ge=0, le=20)] = 0
+    json_schema: dict[str, Any] | None = None
+    grammar: Annotated[str, Meta(min_length=1)] | None = None
+    tools: Annotated[list[Tool], Meta(min_length=1, max_length=64)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | ChosenTool | None = None
+    thinking: bool | None = None
 
 
 class Result(Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,7 +170,53 @@ class Resume(Struct, frozen=True, forbid_unknown_fields=True):
     id: Id | None = None
 
 
-ClientRequest = Generate | Result | Cancel | TokenizeRequest | Ping | Status | Requests | LogLevel | Drain | Resume
+class EmbedRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Protocol 7."""
+
+    input: Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(min_length=1, max_length=64)]
+    id: Id | None = None
+
+
+class WarmRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Protocol 7: read this prefix ahead."""
+
+    messages: Annotated[list[Message], Meta(min_length=1)]
+    id: Id | None = None
+
+
+class SessionRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Protocol 7."""
+
+    session: Id
+    action: Literal["get", "delete"]
+    id: Id | None = None
+
+
+class SessionsRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Protocol 8: every session of every identity, for operators; no text. `get` and `delete` of one: `identity`."""
+
+    id: Id | None = None
+    session: Id | None = None
+    identity: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
+    action: Literal["list", "get", "delete"] = "list"
+
+
+ClientRequest = (
+    Generate
+    | Result
+    | Cancel
+    | TokenizeRequest
+    | EmbedRequest
+    | WarmRequest
+    | SessionRequest
+    | Ping
+    | Status
+    | Requests
+    | LogLevel
+    | Drain
+    | Resume
+    | SessionsRequest
+)
 
 # ---- the link: daemon → worker ---------------------------------------------------------------------------------
 # `rid` is the daemon's running number of a request; the worker never learns ids, identities or topics.
@@ -134,6 +237,31 @@ class Sampling(Struct, frozen=True, array_like=True):
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     seed: int = 0
+    logit_bias: list[tuple[int, float]] = []
+
+
+class Shape(Struct, frozen=True, array_like=True):
+    """What the answer must look like, and what is told beside it. Schemas and tools are JSON text."""
+
+    json_schema: str | None = None
+    grammar: str | None = None
+    tools: str | None = None
+    tool_choice: Literal["none", "auto", "required"] = "auto"
+    tool_name: str | None = None  # the one function to be called; tool_choice is then "required"
+    thinking: bool | None = None
+    logprobs: int = 0
+
+
+class CacheSettings(Struct, frozen=True, array_like=True):
+    """What is remembered of prompts that were read. Directories are made (0700) when they are missing."""
+
+    reuse: bool = True
+    sharing: Literal["identity", "system", "all"] = "system"
+    ram_dir: str = ""  # of snapshots on a RAM file system; empty: none are kept
+    ram_bytes: int = 0
+    disk_dir: str = ""
+    disk_bytes: int = 0
+    disk: Literal["sessions", "all", "off"] = "sessions"
 
 
 class Load(_Down, frozen=True):
@@ -149,10 +277,17 @@ class Load(_Down, frozen=True):
     prefill_chunk: int
     kv_type: str
     log_level: str
+    cache: CacheSettings = CacheSettings()
 
 
 class Start(_Down, frozen=True):
-    """Run a request. Exactly one of `prompt`, `messages`."""
+    """Run a request. Exactly one of `prompt`, `messages`.
+
+    `scope` stands for the caller's identity: what may be reused of whose prompts (an opaque, stable name).
+    `session`: the conversation goes on later, its KV is worth keeping. Of `messages`, the first `head` are the leading
+    system messages, then come the whole turns of the history, oldest first, `turns[i]` messages each, then the new
+    ones: when all of it does not fit, the worker leaves the oldest turns out.
+    """
 
     rid: int
     prompt: str | None
@@ -160,6 +295,11 @@ class Start(_Down, frozen=True):
     max_tokens: int
     stop: list[str]
     sampling: Sampling
+    shape: Shape = Shape()
+    scope: str = ""
+    session: bool = False
+    head: int = 0
+    turns: list[int] = []
 
 
 class Abort(_Down, frozen=True):
@@ -174,11 +314,32 @@ class Tokenize(_Down, frozen=True):
     messages: list[Message] | None
 
 
+class Embed(_Down, frozen=True):
+    rid: int
+    inputs: list[str]
+
+
+class Warm(_Down, frozen=True):
+    """Read the prompt of these messages (without the head of an answer) when nothing else wants to start."""
+
+    rid: int
+    messages: list[Message]
+    scope: str
+
+
+class Save(_Down, frozen=True):
+    """Write snapshots of what is idle to the disk tier, newest first, for at most so many seconds; then `Saved`."""
+
+    within_s: float
+
+
 class Quit(_Down, frozen=True):
-    """Leave with status 0 as soon as the step at hand is done."""
+    """Leave with status 0 as soon as the step at hand is done; before that as `Save` says, when `within_s` > 0."""
+
+    within_s: float = 0.0
 
 
-Down = Load | Start | Abort | Tokenize | Quit
+Down = Load | Start | Abort | Tokenize | Embed | Warm | Save | Quit
 
 # ---- the link: worker → daemon ---------------------------------------------------------------------------------
 
@@ -231,12 +392,33 @@ class LoadFailed(_Up, frozen=True):
 
 
 class Prefilled(_Up, frozen=True):
-    """`done` of `total` prompt tokens are in the KV cache; done = 0: a sequence was assigned. `cached` were reused."""
+    """`done` of `total` prompt tokens are in the KV cache, `cached` of them were reused.
+
+    The first one, with `done` = `cached`, says that a sequence was assigned. `dropped`: turns of the history left out.
+    """
 
     rid: int
     done: int
     total: int
     cached: int
+    dropped: int = 0
+
+
+class TopLogprob(Struct, frozen=True, array_like=True):
+    """One alternative: natural logarithm of its probability in the model's own distribution."""
+
+    id: int
+    token: str
+    logprob: float
+
+
+class TokenLogprob(Struct, frozen=True, array_like=True):
+    """One sampled token and the most probable ones at its place, best first."""
+
+    id: int
+    token: str
+    logprob: float
+    top: list[TopLogprob]
 
 
 class Sampled(_Up, frozen=True):
@@ -245,6 +427,7 @@ class Sampled(_Up, frozen=True):
     rid: int
     ids: list[int]
     text: str
+    logprobs: list[TokenLogprob] = []
 
 
 class Done(_Up, frozen=True):
@@ -256,6 +439,8 @@ class Done(_Up, frozen=True):
     rid: int
     reason: str
     stop: str | None
+    tool_calls: list[ToolCall] | None = None
+    reasoning: str | None = None
 
 
 class Refused(_Up, frozen=True):
@@ -272,6 +457,48 @@ class Tokenized(_Up, frozen=True):
     fits: bool
 
 
+class Embedded(_Up, frozen=True):
+    """One vector per input: L2-normalised float32, little endian. `tokens`: read for all of them."""
+
+    rid: int
+    vectors: list[bytes]
+    tokens: int
+
+
+class Warmed(_Up, frozen=True):
+    """The prefix is resident: `tokens` long, `cached` of them were there already."""
+
+    rid: int
+    tokens: int
+    cached: int
+
+
+class Saved(_Up, frozen=True):
+    """The answer to `Save`."""
+
+    files: int
+    bytes: int
+    left: int  # what the time did not suffice for
+
+
+class CacheFacts(_Up, frozen=True):
+    """What is remembered, after a change, at most once a second. Counts are since the worker's start."""
+
+    idle_sequences: int
+    idle_cells: int
+    hits: int  # prompts that found a prefix
+    misses: int
+    reused_tokens: int
+    evicted: int
+    ram_files: int
+    ram_bytes: int
+    disk_files: int
+    disk_bytes: int
+    restored: int
+    written_bytes: int  # to the disk tier
+    set_aside_files: int  # bad or foreign files moved away
+
+
 class Slots(_Up, frozen=True):
     """Sequences and cells, after every change."""
 
@@ -285,4 +512,18 @@ class Slots(_Up, frozen=True):
     active_seconds: float  # time with work since the start
 
 
-Up = Loading | Ready | LoadFailed | Prefilled | Sampled | Done | Refused | Tokenized | Slots
+Up = (
+    Loading
+    | Ready
+    | LoadFailed
+    | Prefilled
+    | Sampled
+    | Done
+    | Refused
+    | Tokenized
+    | Embedded
+    | Warmed
+    | Saved
+    | CacheFacts
+    | Slots
+)

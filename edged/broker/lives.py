@@ -6,6 +6,7 @@ gets its `end`, the worker is told to forget, and the place is given to the next
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Final, Protocol
 
 from edged.broker.admission import Queue
@@ -76,6 +77,8 @@ class Lives:
                 max_tokens=request.max_tokens,
                 stop=body.stop or [],
                 sampling=request.sampling,
+                shape=request.shape,
+                scope=scope_of(request.identity),
             )
             out.append(Tell(start))
         return out
@@ -221,6 +224,11 @@ class Lives:
         assert len(self.queue) == sum(1 for r in self.table if r.state is State.QUEUED)
         for request in self.table:
             assert self.results.find(request.identity, request.id) is None
+
+
+def scope_of(identity: str) -> str:
+    """What the worker calls an identity: the same after every restart, and not the identity itself."""
+    return hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()
 
 
 def so_far(request: Request) -> dict[str, Any]:

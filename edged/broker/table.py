@@ -23,7 +23,7 @@ from typing import Final
 
 from edged.broker.instructions import Address
 from edged.broker.streams import Stream
-from edged.messages import Generate, Sampling
+from edged.messages import Generate, Sampling, Shape
 
 
 class State(StrEnum):
@@ -76,6 +76,7 @@ class Request:
     received: float
     deadline_ms: int
     stream: Stream
+    shape: Shape = field(default_factory=Shape)
     state: State = State.QUEUED
     history: list[Move] = field(default_factory=list)
     waiters: list[Waiter] = field(default_factory=list)

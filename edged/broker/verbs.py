@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from edged.broker.instructions import Address, Caller, Emit, Instruction, Raw, Refuse, Reply
 from edged.broker.lives import Lives, so_far
 from edged.broker.results import Kept
@@ -16,7 +18,7 @@ from edged.broker.streams import TOPIC_PREFIX, Stream
 from edged.broker.table import Request, State, Waiter
 from edged.config import Defaults
 from edged.errors import Code, WireError
-from edged.messages import PRIORITIES, Cancel, Generate, Result, Sampling
+from edged.messages import PRIORITIES, Cancel, ChosenTool, Generate, Result, Sampling, Shape
 
 
 class Verbs:
@@ -119,6 +121,7 @@ class Verbs:
             digest=digest,
             body=body,
             sampling=sampling(body, defaults, self._new_seed() if body.seed is None else body.seed),
+            shape=shape(body),
             max_tokens=body.max_tokens or defaults.max_tokens,
             received=now,
             deadline_ms=body.deadline_ms or defaults.deadline_ms,
@@ -203,6 +206,26 @@ def sampling(body: Generate, defaults: Defaults, seed: int) -> Sampling:
         presence_penalty=pick(body.presence_penalty, defaults.presence_penalty),
         frequency_penalty=pick(body.frequency_penalty, defaults.frequency_penalty),
         seed=seed,
+        logit_bias=body.logit_bias or [],
+    )
+
+
+def shape(body: Generate) -> Shape:
+    """What the answer must look like."""
+    choice = body.tool_choice or "auto"
+    name = choice.function.name if isinstance(choice, ChosenTool) else None
+
+    def text(value: object) -> str | None:
+        return None if value is None else msgspec.json.encode(value).decode()
+
+    return Shape(
+        json_schema=text(body.json_schema),
+        grammar=body.grammar,
+        tools=text(body.tools),
+        tool_choice="required" if isinstance(choice, ChosenTool) else choice,
+        tool_name=name,
+        thinking=body.thinking,
+        logprobs=body.logprobs,
     )
 
 

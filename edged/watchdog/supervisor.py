@@ -10,6 +10,7 @@ The daemon's loop calls; nothing in here blocks. The caller closes the books of 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from enum import StrEnum
@@ -19,7 +20,7 @@ from msgspec import Struct
 
 from edged.config import Config
 from edged.link import LinkError
-from edged.messages import Load, LoadFailed, Loading, Quit, Ready, Up
+from edged.messages import CacheSettings, Load, LoadFailed, Loading, Quit, Ready, Up
 from edged.system.affinity import Affinity
 from edged.watchdog.budget import HEALTHY_S, Budget
 from edged.watchdog.preflight import Checked, Hashed, Preflight, Rejected, signature
@@ -141,7 +142,19 @@ class Supervisor:
                 prefill_chunk=profile.prefill_chunk,
                 kv_type=profile.kv_type,
                 log_level=self.config.log_level,
+                cache=self._cache_settings(),
             )
+        )
+
+    def _cache_settings(self) -> CacheSettings:
+        cache = self.config.cache
+        return CacheSettings(
+            reuse=cache.reuse,
+            sharing=self.config.security.prefix_sharing,
+            ram_bytes=cache.ram_bytes,
+            disk_dir=os.path.join(self.config.state_dir, "kv"),
+            disk_bytes=cache.disk_bytes,
+            disk=cache.disk,
         )
 
     # ---- the worker at hand ----------------------------------------------------------------------------------

@@ -188,6 +188,7 @@ def _typed(data: dict[str, Any], limits: Limits, *, control: bool, socket_type: 
         raise RejectedError(Code.BAD_REQUEST, f"field {_quote(name)} is null; leave it out instead")
     if kind in (m.Generate, m.TokenizeRequest):
         _refuse_later_fields(data)
+        _need_content(data)
     try:
         request: m.ClientRequest = msgspec.convert(data, kind)
     except msgspec.ValidationError as error:
@@ -232,6 +233,14 @@ def _refuse_later_fields(data: dict[str, Any]) -> None:
             raise RejectedError(
                 Code.BAD_REQUEST, f"field `messages[{index}].{name}`: edged {__version__} has not got it"
             )
+
+
+def _need_content(data: dict[str, Any]) -> None:
+    """A message may lack its content when it has tool calls."""
+    turns = data.get("messages")
+    for index, turn in enumerate(turns if isinstance(turns, list) else []):
+        if isinstance(turn, dict) and "content" not in turn and not turn.get("tool_calls"):
+            raise RejectedError(Code.BAD_REQUEST, f"field `messages[{index}].content` is missing")
 
 
 def _generate(request: m.Generate, limits: Limits, socket_type: str) -> m.Generate:
