@@ -1,0 +1,53 @@
+"""Where files lie in RAM: they outlive the worker and the daemon, not the box. The root of /proc is a parameter."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from typing import Final
+
+SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - what is below is checked to be ours
+_RAM: Final = ("tmpfs", "ramfs")
+
+
+def ram_dir(runtime_dir: str, root: str = "/") -> str:
+    """`runtime_dir/ram` if that is RAM, else a place of its own below /dev/shm; "" when there is neither.
+
+    The place below /dev/shm bears a hash of the runtime directory: two daemons of one user share nothing.
+    """
+    mounts = _mounts(root)
+    runtime_dir = os.path.realpath(runtime_dir)
+    if file_system(mounts, runtime_dir) in _RAM:
+        return os.path.join(runtime_dir, "ram")
+    if file_system(mounts, SHARED_MEMORY) in _RAM:
+        name = hashlib.blake2b(os.fsencode(runtime_dir), digest_size=4).hexdigest()
+        return f"{SHARED_MEMORY}/edged-{os.getuid()}/{name}"
+    return ""
+
+
+def _mounts(root: str) -> str:
+    try:
+        with open(os.path.join(root, "proc/self/mountinfo"), encoding="utf-8", errors="surrogateescape") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def file_system(mountinfo: str, path: str) -> str:
+    """The type of the file system that `path` (absolute, without links) lies on, by the text of mountinfo; "": unknown.
+
+    A line is `id parent major:minor root mount-point options [optional…] - type source super-options`; of equally long
+    mount points the last line counts, it lies over the others. Blanks in names are octal.
+    """
+    best, found = -1, ""
+    for line in mountinfo.splitlines():
+        mount, separator, system = line.partition(" - ")
+        fields = mount.split(" ")
+        if not separator or len(fields) < 6:
+            continue
+        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[4])
+        below = point in ("/", path) or path.startswith(point + "/")
+        if below and len(point) >= best:
+            best, found = len(point), system.split(" ")[0]
+    return found
