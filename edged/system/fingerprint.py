@@ -1,9 +1,9 @@
 """Which model a file holds, quickly: for what must not be mixed up by accident, not against somebody who wants to.
 
 The sha256 of the whole file costs about half a minute at each start when it comes from an SD card (estimated: 500 MB at
-20 MB/s), for something that is only needed when a snapshot is to be reused. So this reads at most 3 MiB: the size, the first MiB
-(metadata and vocabulary), the last one, and SAMPLES blocks spread over what is between, where two models of one
-architecture and two quantizations or fine-tunings of one model differ everywhere.
+20 MB/s), for something that is only needed when a snapshot is to be reused. So this reads at most 3 MiB: the size, the
+first MiB (metadata and vocabulary), the last one, and SAMPLES blocks spread over what is between, where two models of
+one architecture and two quantizations or fine-tunings of one model differ everywhere.
 """
 
 from __future__ import annotations
