@@ -56,7 +56,7 @@ def test_a_small_file_is_read_whole(tmp_path):
     path = tmp_path / "tiny.gguf"
     path.write_bytes(b"abc")
     one = fingerprint(str(path))
-    path.write_bytes(b"abd")
+    path.write_bytes(b"xyz")
     assert fingerprint(str(path)) != one
     assert module.spots(3) == [(0, 3)]
 
