@@ -26,10 +26,14 @@ class Errands:
     def _run(self) -> None:
         while (task := self._tasks.get()) is not None:
             work, then = task
-            self._done.put((then, work()))
+            try:
+                result = work()
+            except Exception:  # noqa: BLE001 - the thread has to live on; nobody waits for ever
+                result = None
+            self._done.put((then, result))
 
     def submit(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-        """`work` raises nothing and touches nothing that the caller's thread uses."""
+        """`work` touches nothing that the caller's thread changes; what it raises comes as None."""
         self._open += 1
         self._tasks.put((work, then))
 

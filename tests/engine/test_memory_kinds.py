@@ -227,7 +227,10 @@ def test_a_restored_window_can_be_trimmed_only_as_far_as_it_reaches(memory):
 @pytest.mark.parametrize("size", [8, 32])
 @only(*ATTENTION)
 def test_attention_in_pieces_goes_on_undisturbed(memory, size):
-    """Checkpoints of new cells only: copied to a scratch sequence, out, in again, and back."""
+    """Checkpoints of new cells only: copied to a scratch sequence, out, in again, and back.
+
+    A piece no longer than the window holds it whole, so that what pieces restore can be trimmed anywhere.
+    """
     scratch, pieces = 3, []
     memory.read(0, 0, PROMPT)
     for begin in range(0, len(PROMPT), size):
@@ -239,6 +242,7 @@ def test_attention_in_pieces_goes_on_undisturbed(memory, size):
         assert memory.copy_in(scratch, piece) == len(piece)
         memory.copy(scratch, 0)
         memory.remove(scratch)
+    assert (memory.span(0)[0] == 0) == (memory.kind == "llama" or size <= memory.window)
     assert goes_on_undisturbed(memory, 0)
 
 

@@ -153,6 +153,18 @@ def test_a_slow_disk_holds_nobody_and_takes_bounded_memory(rig, monkeypatch):
     assert len(rig.files(rig.ram)) == 2
 
 
+def test_what_is_on_its_way_counts_in_the_budget_of_the_disk(rig, monkeypatch):
+    gate = Gate(monkeypatch)
+    store = rig.store(ram_bytes=8 * MIB, disk_bytes=2 * MIB)
+    for n in range(7):
+        store.put([n], "a", state(n, 3 * MIB // 2), session=True)
+    gate.open.set()
+    settle(store)
+    assert len(rig.files(rig.disk)) == 1
+    assert loaded(store, [0])
+    assert found(store, [1]) is None
+
+
 def test_what_is_replaced_on_its_way_arrives_and_goes_with_its_successor(rig, monkeypatch):
     gate = Gate(monkeypatch)
     store = rig.store()
@@ -437,6 +449,14 @@ def test_a_full_or_failing_medium_keeps_nothing_and_raises_nothing(rig, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr(statedir.os, "readv", broken)
         assert loaded(store, [1]) is None
+
+
+def test_an_errand_that_fails_in_an_unforeseen_way_holds_nobody(rig, monkeypatch):
+    store = rig.store()
+    store.put([1], "a", state(1), session=True)
+    monkeypatch.setattr(statedir.StateDir, "pieces", lambda *_: 1 / 0)
+    assert store.persist(rig.clock.now + 5).files == 0
+    assert loaded(store, [1]) == state(1)
 
 
 def test_leftovers_of_a_crash_go_and_what_is_being_written_stays(rig):
