@@ -41,6 +41,8 @@ class WorkerSide:
         self._log = log
         self._counters = counters
         self._slots: m.Slots | None = None
+        self._cache: m.CacheFacts | None = None
+        self._saved = False
         self._started = time.monotonic()
 
     def read(self, ready: set[Any], now: float) -> None:
@@ -60,6 +62,14 @@ class WorkerSide:
         self._supervisor.tick(now)
         if self._supervisor.step is Step.LOADING:
             self._broker.trying_again()
+        self._save_when_drained()
+
+    def _save_when_drained(self) -> None:
+        """Once for each drain: the box may be about to be switched off."""
+        drained = self._broker.gate.drained and not len(self._broker.lives.table)
+        if drained and not self._saved:
+            self.tell(m.Save(self._supervisor.config.cache.save_s))
+        self._saved = drained
 
     def tell(self, message: m.Down) -> None:
         worker = self._supervisor.worker
@@ -84,6 +94,10 @@ class WorkerSide:
                     self._heard(happening, now)
                 case m.Slots():
                     self._slots = happening
+                case m.CacheFacts():
+                    self._cache = happening
+                case m.Saved(files=files, bytes=size, left=left):
+                    self._log.info("saved", files=files, bytes=size, left=left)
                 case m.Loading(fraction=fraction):
                     self._broker.gate.loaded = fraction
                 case m.Ready():
@@ -104,7 +118,7 @@ class WorkerSide:
             self._do(self._broker.broken(output.rid, now), now)
 
     def _ready(self, ready: m.Ready, now: float) -> None:
-        self._slots = None
+        self._slots = self._cache = None
         model = status.model_name((self._supervisor.running or self._supervisor.config).model_path)
         cores = ",".join(str(pin.core) for pin in ready.threads)
         self._log.info("model_ready", model=model, load_ms=round(ready.load_ms), cores=cores)
@@ -114,7 +128,7 @@ class WorkerSide:
         self._model_event("ready", model=model)
 
     def _lost(self, lost: Lost, now: float) -> None:
-        self._slots = None
+        self._slots = self._cache = None
         self._log.error("worker_lost", cause=lost.cause, was_ready=lost.up, deaths=self._supervisor.deaths)
         self._do(self._broker.worker_lost(lost.cause, now), now)
         self._model_event("lost", cause=lost.cause)
@@ -136,6 +150,7 @@ class WorkerSide:
             sha256=supervisor.sha256,
             ready=supervisor.ready,
             slots=self._slots,
+            cache=self._cache,
             starts=supervisor.starts,
             deaths=supervisor.deaths,
             recent_deaths=supervisor.budget.recent(now),

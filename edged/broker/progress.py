@@ -38,7 +38,7 @@ class Progress:
         request.prompt_tokens, request.cached_tokens = message.total, message.cached
         if request.started is None:
             request.started = now
-        if message.done == 0:
+        if message.done == message.cached:  # a sequence was assigned, nothing is read yet
             return []
         first = request.state is State.GIVEN
         if first:

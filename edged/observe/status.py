@@ -12,7 +12,7 @@ from msgspec import Struct
 from edged import __version__
 from edged.broker.lives import Lives
 from edged.config import Config
-from edged.messages import Ready, Slots
+from edged.messages import CacheFacts, Ready, Slots
 
 _QUANTIZATION: Final = re.compile(r"[-._](i?q\d\w*|f16|f32|bf16|fp16|mxfp4)$", re.IGNORECASE)
 
@@ -31,6 +31,7 @@ class Facts(Struct, frozen=True):
     sha256: str | None
     ready: Ready | None
     slots: Slots | None
+    cache: CacheFacts | None
     starts: int
     deaths: int
     recent_deaths: int
@@ -58,6 +59,7 @@ def status_fields(lives: Lives, config: Config, facts: Facts) -> dict[str, Any]:
             "accepted": len(lives.table),
         },
         "slots": _slots(lives, facts.slots),
+        "cache": msgspec.structs.asdict(facts.cache) if facts.cache else {},
         "threads": [
             {"core": pin.core, "cores": pin.cores, "tid": pin.tid, "role": pin.role}
             for pin in (facts.ready.threads if facts.ready else [])

@@ -22,6 +22,7 @@ from edged.config import Config
 from edged.link import LinkError
 from edged.messages import CacheSettings, Load, LoadFailed, Loading, Quit, Ready, Up
 from edged.system.affinity import Affinity
+from edged.system.ramdir import ram_dir
 from edged.watchdog.budget import HEALTHY_S, Budget
 from edged.watchdog.preflight import Checked, Hashed, Preflight, Rejected, signature
 from edged.watchdog.process import WorkerProcess
@@ -151,6 +152,7 @@ class Supervisor:
         return CacheSettings(
             reuse=cache.reuse,
             sharing=self.config.security.prefix_sharing,
+            ram_dir=ram_dir(self.config.runtime_dir),
             ram_bytes=cache.ram_bytes,
             disk_dir=os.path.join(self.config.state_dir, "kv"),
             disk_bytes=cache.disk_bytes,
@@ -243,11 +245,12 @@ class Supervisor:
         return self._next
 
     def stop(self) -> None:
-        """Asks the worker to leave, and makes it."""
+        """Asks the worker to leave, with time for its snapshots, and makes it."""
         if self.worker is None:
             return
-        self.worker.send(Quit())
-        if not self.worker.wait(STOP_S):
+        save_s = self.config.cache.save_s if self.step is Step.UP else 0.0
+        self.worker.send(Quit(save_s))
+        if not self.worker.wait(STOP_S + save_s):
             self.worker.kill()
         self.worker.reap()
         self.worker = None

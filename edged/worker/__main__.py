@@ -46,13 +46,13 @@ def _serve(channel: Channel) -> int:
     from edged.worker import loading, loop  # noqa: PLC0415 - the environment is read when llama_cpp is loaded
 
     try:
-        engine, prepare, ready = loading.load(request, _progress(channel))
+        loaded = loading.load(request, _progress(channel))
     except loading.LoadError as error:
         channel.send(LoadFailed(error.kind, str(error)))
         channel.close()
         return EXIT_REFUSED
-    channel.send(ready)
-    loop.Loop(channel, engine, prepare, ready).run()
+    channel.send(loaded.ready)
+    loop.Loop(channel, loaded, request.cache).run()
     channel.close()
     return 0
 

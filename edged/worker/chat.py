@@ -73,14 +73,14 @@ class ChatTemplate:
             self.warning = f"chat template: {_line(error)}; ChatML is used instead"
             self._template = _compile(CHATML)
 
-    def render(self, messages: Sequence[Message]) -> Rendered:
+    def render(self, messages: Sequence[Message], *, generation: bool = True) -> Rendered:
         """Raises TemplateRefusalError."""
         mark, contents = choose_mark([m.content for m in messages])
         guarded = [self._guard.protect(c, mark) for c in contents]
         roles = [m.role for m in messages]
-        segments = split(self._render(_turns(roles, guarded)), mark)
-        if self._guard.count(segments) != self._expected(roles, contents):
-            segments = split(self._render(_turns(roles, [fence(c, mark) for c in guarded])), mark)
+        segments = split(self._render(_turns(roles, guarded), generation), mark)
+        if self._guard.count(segments) != self._expected(roles, contents, generation):
+            segments = split(self._render(_turns(roles, [fence(c, mark) for c in guarded]), generation), mark)
         bos = bool(self._bos and segments and segments[0].startswith(self._bos))
         if bos:
             segments[0] = segments[0].removeprefix(self._bos)
@@ -91,19 +91,19 @@ class ChatTemplate:
         mark, (text,) = choose_mark([text])
         return split(self._guard.protect(text, mark), mark)
 
-    def _expected(self, roles: Sequence[str], contents: Sequence[str]) -> object:
+    def _expected(self, roles: Sequence[str], contents: Sequence[str], generation: bool) -> object:
         """What the template itself writes around contents of the same kind (empty stays empty)."""
         harmless = ["x" if c.strip() else c for c in contents]
         try:
-            return self._guard.count([self._render(_turns(roles, harmless))])
+            return self._guard.count([self._render(_turns(roles, harmless), generation)])
         except TemplateRefusalError:
             return None
 
-    def _render(self, turns: list[dict[str, str]]) -> str:
+    def _render(self, turns: list[dict[str, str]], generation: bool = True) -> str:
         try:
             return self._template.render(
                 messages=turns,
-                add_generation_prompt=True,
+                add_generation_prompt=generation,
                 tools=None,
                 documents=None,
                 bos_token=self._bos,

@@ -7,8 +7,7 @@ Every C object lives as long as the process: a reload is a new process.
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +18,15 @@ from edged.errors import EngineError
 from edged.messages import Load, ThreadPin
 from edged.system import cpu
 from edged.worker import llama
+from edged.worker.plan import State
+from edged.worker.prefix import Rules, Sharing
 from edged.worker.sampler import Sampler
 from edged.worker.threads import ComputeThreads
 from edged.worker.vocabulary import Vocabulary
 
-State = ctypes.Array[ctypes.c_uint8]
+IDLE_SEQUENCES = 8
+"""Sequences beyond those that may be busy: conversations that stay resident. With attention a number costs a row of
+logits in the compute buffer (0.2 MB with 49k tokens)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +53,19 @@ class Engine:
         self.batch = min(load.batch, self.cells)  # llama.cpp bounds it the same way
         self.chunk = min(load.prefill_chunk, self.batch - self.sequences)
         self.vocabulary = Vocabulary(self.model)
+        kind = llama.model_memory_kind(self.model)
+        self.exact = kind is not None
+        self.window = llama.model_window(self.model)
+        self.residents = self.sequences + (1 if self.exact else IDLE_SEQUENCES)  # a recurrent state each costs memory
         self._context = llama.context_new(
             self.model,
             cells=self.cells,
-            sequences=self.sequences,
+            sequences=self.residents,
             batch=self.batch,
-            outputs=self.sequences,
+            outputs=self.residents,  # llama.cpp reserves one for each sequence number
             threads=len(cores.decode),
             kv_type=load.kv_type,
         )
-        kind = llama.model_memory_kind(self.model)
-        if kind:
-            self.warnings.append(f"the model's memory is {kind}: parts of a sequence cannot be kept")
         self._rows = _Batch(self.batch)
         self._cores = cores
         self._threads: ComputeThreads | None = None
@@ -100,14 +104,29 @@ class Engine:
             raise llama.FatalError(f"token {token} is not one of {self.vocabulary.size}")
         return token
 
+    def rules(self, sharing: Sharing) -> Rules:
+        """What may be reused with this model."""
+        return Rules(sharing, self.exact, self.window)
+
     def remove(self, seq: int) -> None:
         llama.seq_remove(self._context, seq)
 
-    def check_empty(self) -> None:
-        """With no request there is no cell in use. Raises FatalError: the books and the cache differ."""
-        left = {s: last for s in range(self.sequences) if (last := llama.seq_last(self._context, s)) >= 0}
-        if left:
-            raise llama.FatalError(f"idle, but sequences hold tokens up to {left}")
+    def trim(self, seq: int, length: int) -> None:
+        if length:
+            llama.seq_trim(self._context, seq, length)
+        else:
+            llama.seq_remove(self._context, seq)
+
+    def share(self, source: int, seq: int, length: int) -> None:
+        llama.seq_share(self._context, source, seq, length)
+
+    def check(self, lengths: Mapping[int, int]) -> None:
+        """`lengths`: tokens in each sequence that is not empty. Raises FatalError: the books and the cache differ."""
+        for seq in range(self.residents):
+            wanted = (0, lengths[seq] - 1) if seq in lengths else (-1, -1)
+            first, last = llama.seq_span(self._context, seq)
+            if last != wanted[1] or (first != wanted[0] and not (self.exact or self.window)):
+                raise llama.FatalError(f"sequence {seq} holds positions {first} to {last}, the books say {wanted}")
 
     def copy_out(self, seq: int) -> State:
         return llama.seq_copy_out(self._context, seq)

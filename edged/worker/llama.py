@@ -19,6 +19,7 @@ from llama_cpp import llama_cpp as C  # noqa: N812 - as in "the C side"
 from numpy.typing import NDArray
 
 from edged.errors import EngineError
+from edged.worker.plan import State
 
 VERSION = metadata.version("llama-cpp-python")
 
@@ -43,6 +44,10 @@ class AbortedError(EngineError):
 
 class BadBatchError(EngineError):
     """llama_decode -1: the batch is malformed."""
+
+
+class StateError(EngineError):
+    """A state that does not fit this context."""
 
 
 class FatalError(EngineError):
@@ -149,6 +154,11 @@ def model_memory_kind(model: Model) -> str | None:
     return "hybrid" if C.llama_model_is_hybrid(model) else None
 
 
+def model_window(model: Model) -> int:
+    """Tokens of the sliding window; 0: none."""
+    return max(0, int(C.llama_model_n_swa(model)))
+
+
 def model_can_generate(model: Model) -> bool:
     other = C.llama_model_has_encoder(model) or C.llama_model_is_diffusion(model)
     return bool(C.llama_model_has_decoder(model)) and not other
@@ -222,10 +232,25 @@ def seq_remove(context: Context, seq: int) -> None:
         raise FatalError(f"sequence {seq} could not be emptied")
 
 
-def seq_last(context: Context, seq: int) -> int:
-    """The last position in a sequence, -1 when empty."""
+def seq_trim(context: Context, seq: int, length: int) -> None:
+    """Keeps positions below `length`. Not for memory that cannot be trimmed (`model_memory_kind`)."""
     _check_seq(context, seq)
-    return int(C.llama_memory_seq_pos_max(context.memory, seq))
+    if not C.llama_memory_seq_rm(context.memory, seq, length, -1):
+        raise FatalError(f"sequence {seq} could not be cut to {length}")
+
+
+def seq_share(context: Context, source: int, seq: int, length: int) -> None:
+    """`seq`, which is empty, shares the first `length` cells of `source`."""
+    _check_seq(context, source)
+    _check_seq(context, seq)
+    C.llama_memory_seq_cp(context.memory, source, seq, 0, length)
+
+
+def seq_span(context: Context, seq: int) -> tuple[int, int]:
+    """The first and last position in a sequence, (-1, -1) when empty; recurrent memory knows its last only."""
+    _check_seq(context, seq)
+    first, last = (f(context.memory, seq) for f in (C.llama_memory_seq_pos_min, C.llama_memory_seq_pos_max))
+    return int(first), int(last)
 
 
 def seq_copy_out(context: Context, seq: int) -> ctypes.Array[ctypes.c_uint8]:
@@ -237,10 +262,12 @@ def seq_copy_out(context: Context, seq: int) -> ctypes.Array[ctypes.c_uint8]:
     return buffer
 
 
-def seq_copy_in(context: Context, seq: int, state: ctypes.Array[ctypes.c_uint8]) -> None:
+def seq_copy_in(context: Context, seq: int, state: State) -> None:
+    """Raises StateError: the state does not fit; what the sequence holds then is in doubt, it must be emptied."""
     _check_seq(context, seq)
-    if C.llama_state_seq_set_data(context.handle, state, len(state), seq) == 0:
-        raise FatalError(f"the state of sequence {seq} could not be copied in")
+    pointer = (ctypes.c_uint8 * len(state)).from_buffer(state) if isinstance(state, bytearray) else state
+    if C.llama_state_seq_set_data(context.handle, pointer, len(state), seq) != len(state):
+        raise StateError(f"the state of sequence {seq} could not be copied in")
 
 
 # ---- samplers

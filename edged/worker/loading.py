@@ -10,16 +10,20 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from edged import errors
 from edged.messages import Load, Ready
 from edged.system import cpu, gguf
+from edged.system.fingerprint import fingerprint
 from edged.system.memory import available_bytes
 from edged.system.need import estimate, kv_bytes
 from edged.worker import llama
+from edged.worker.archive import Archive
 from edged.worker.chat import ChatTemplate
 from edged.worker.engine import Engine
 from edged.worker.prepare import Prepare, PromptMaker
+from edged.worker.stateformat import Origin
 
 
 class LoadError(Exception):
@@ -30,7 +34,16 @@ class LoadError(Exception):
         self.kind = kind
 
 
-def load(request: Load, progress: Callable[[float], None]) -> tuple[Engine, Prepare, Ready]:
+class Loaded(NamedTuple):
+    """`archive` is None: no snapshots are kept."""
+
+    engine: Engine
+    prepare: Prepare
+    archive: Archive | None
+    ready: Ready
+
+
+def load(request: Load, progress: Callable[[float], None]) -> Loaded:
     """Raises LoadError."""
     started = time.monotonic()
     try:
@@ -66,15 +79,17 @@ def load(request: Load, progress: Callable[[float], None]) -> tuple[Engine, Prep
     template = ChatTemplate(
         llama.model_template(engine.model), bos=words.bos_text, eos=words.eos_text, specials=words.specials
     )
-    prepare = Prepare(PromptMaker(words, template), cores.spare)
+    prepare = Prepare(PromptMaker(words, template), cores.spare, cells=engine.cells, exact=engine.exact)
     prepare.start()
+    archive = _archive(request, engine, cores, prepare.wake)
     try:
         pins = engine.warm_up()
     except errors.EngineError as error:
         raise LoadError("engine", f"{request.model_path}: the first decode failed: {error}") from None
-    return (
+    return Loaded(
         engine,
         prepare,
+        archive,
         Ready(
             name=Path(request.model_path).stem,
             architecture=header.architecture,
@@ -91,6 +106,24 @@ def load(request: Load, progress: Callable[[float], None]) -> tuple[Engine, Prep
             load_ms=(time.monotonic() - started) * 1000,
             kv_bytes=kv_bytes(header, engine.cells, request.kv_type),
             build=f"llama-cpp-python {llama.VERSION}: {llama.system_info()}",
-            warnings=engine.warnings + ([template.warning] if template.warning else []),
+            warnings=[
+                *engine.warnings,
+                *([template.warning] if template.warning else []),
+                *(archive.warnings if archive else []),
+            ],
         ),
     )
+
+
+def _archive(request: Load, engine: Engine, cores: cpu.Cores, wake: int) -> Archive | None:
+    """None: nothing is to be kept. What of a context changes the meaning of a state is in its origin."""
+    cache = request.cache
+    wanted = (cache.ram_dir and cache.ram_bytes) or (cache.disk != "off" and cache.disk_dir and cache.disk_bytes)
+    if not cache.reuse or not wanted:
+        return None
+    origin = Origin(
+        model=fingerprint(request.model_path),
+        context=f"kv {request.kv_type}, window {engine.window} whole, unified",
+        build=f"llama-cpp-python {llama.VERSION}",
+    )
+    return Archive(cache, origin, cores.spare, wake)

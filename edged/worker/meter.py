@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 
-from edged.messages import Slots
+from edged.messages import CacheFacts, Slots
+from edged.worker.archive import Archive, Totals
 from edged.worker.scheduler import Scheduler
 
 INTERVAL_S = 1.0
@@ -38,9 +39,44 @@ class Meter:
             busy=busy,
             waiting=waiting,
             set_aside=aside,
-            cells_used=scheduler.kv.used,
+            cells_used=scheduler.kv.held,
             cells_total=scheduler.kv.total,
             set_aside_total=scheduler.set_aside_total,
             busy_seconds=self._busy_seconds,
             active_seconds=self._active_seconds,
         )
+
+
+class CacheMeter:
+    """`CacheFacts`, after a change, at most once a second while there is work."""
+
+    def __init__(self) -> None:
+        self._said: CacheFacts | None = None
+        self._said_at = float("-inf")
+
+    def read(self, scheduler: Scheduler, archive: Archive | None) -> CacheFacts | None:
+        """None: nothing new, or told less than a second ago (when idle it is told at once)."""
+        now = time.monotonic()
+        if scheduler.runnable and now - self._said_at < INTERVAL_S:
+            return None
+        totals = archive.totals if archive is not None else Totals()
+        idle = scheduler.kv.idle()
+        facts = CacheFacts(
+            idle_sequences=len(idle),
+            idle_cells=scheduler.kv.occupied - scheduler.kv.held,
+            hits=scheduler.hits,
+            misses=scheduler.misses,
+            reused_tokens=scheduler.reused_tokens,
+            evicted=scheduler.residency.evicted,
+            ram_files=totals.ram_files,
+            ram_bytes=totals.ram_bytes,
+            disk_files=totals.disk_files,
+            disk_bytes=totals.disk_bytes,
+            restored=totals.restored,
+            written_bytes=totals.written_bytes,
+            set_aside_files=totals.set_aside_files,
+        )
+        if facts == self._said:
+            return None
+        self._said, self._said_at = facts, now
+        return facts

@@ -15,17 +15,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from edged.errors import Code
-from edged.messages import Message, Refused, Start, Tokenize
+from edged.messages import Message, Refused, Shape, Start, Tokenize, Warm
 from edged.worker.chat import ChatTemplate, TemplateRefusalError
+from edged.worker.prompt import PLAIN, Prompt, Prompts
 from edged.worker.vocabulary import Vocabulary
+
+Job = Start | Warm | Tokenize
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A job done: its prompt's token ids, or why there are none."""
 
-    job: Start | Tokenize
-    result: list[int] | Refused
+    job: Job
+    result: Prompt | list[int] | Refused
 
 
 class PromptMaker:
@@ -34,24 +37,36 @@ class PromptMaker:
     def __init__(self, vocabulary: Vocabulary, template: ChatTemplate) -> None:
         self._vocabulary, self._template = vocabulary, template
 
-    def tokens(self, text: str | None, messages: Sequence[Message] | None) -> list[int]:
+    def tokens(
+        self,
+        text: str | None,
+        messages: Sequence[Message] | None,
+        shape: Shape = PLAIN,  # noqa: ARG002 - tools and thinking are to come
+        *,
+        generation: bool = True,
+    ) -> list[int]:
         """Raises TemplateRefusalError."""
         if messages is None:
             bos, segments = False, self._template.plain(text or "")
         else:
-            rendered = self._template.render(messages)
+            rendered = self._template.render(messages, generation=generation)
             bos, segments = rendered.bos, rendered.segments
         special = messages is not None
         ids = [t for s in segments for t in self._vocabulary.tokenize(s, special=special)]
         return [self._vocabulary.bos, *ids] if bos or self._vocabulary.add_bos else ids
 
+    def count(self, text: str) -> int:
+        """Tokens of a text by itself."""
+        return len(self._vocabulary.tokenize(text, special=False))
+
 
 class Prepare:
-    """The thread with its two queues."""
+    """The thread with its two queues. `cells`: the context; `exact`: its memory cannot be trimmed."""
 
-    def __init__(self, maker: PromptMaker, cpus: Iterable[int]) -> None:
+    def __init__(self, maker: PromptMaker, cpus: Iterable[int], *, cells: int, exact: bool = False) -> None:
         self._maker, self._cpus = maker, set(cpus)
-        self._jobs: queue.SimpleQueue[Start | Tokenize] = queue.SimpleQueue()
+        self._prompts = Prompts(maker.tokens, maker.count, cells=cells, exact=exact)
+        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._done: deque[Prepared] = deque()
         self._dropped: set[int] = set()
         self.wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -59,7 +74,7 @@ class Prepare:
     def start(self) -> None:
         threading.Thread(target=self._run, name="prepare", daemon=True).start()
 
-    def put(self, job: Start | Tokenize) -> None:
+    def put(self, job: Job) -> None:
         self._jobs.put(job)
 
     def drop(self, rid: int) -> None:
@@ -86,14 +101,15 @@ class Prepare:
             self._done.append(Prepared(job, self._work(job)))
             os.eventfd_write(self.wake, 1)
 
-    def _work(self, job: Start | Tokenize) -> list[int] | Refused:
-        text = job.prompt if isinstance(job, Start) else job.text
+    def _work(self, job: Job) -> Prompt | list[int] | Refused:
         try:
-            tokens = self._maker.tokens(text, job.messages)
+            if isinstance(job, Tokenize):
+                return self._maker.tokens(job.text, job.messages)
+            prompt = self._prompts.make(job)
         except TemplateRefusalError as error:
             return Refused(job.rid, Code.BAD_REQUEST, str(error))
         except Exception as error:  # noqa: BLE001 - one request's trouble; its text must not reach the log
             return Refused(job.rid, Code.INTERNAL, f"preparing the prompt failed ({type(error).__name__})")
-        if not tokens and isinstance(job, Start):
+        if not prompt.tokens:
             return Refused(job.rid, Code.BAD_REQUEST, "the prompt has no tokens")
-        return tokens
+        return prompt

@@ -2,26 +2,50 @@
 
 from __future__ import annotations
 
-from edged.messages import Done, Sampled, Start, Up
+from edged.messages import Done, Prefilled, Sampled, Start, Up, Warm
 from edged.worker.detok import Detokenizer
-from edged.worker.engine import State
+from edged.worker.plan import State
+from edged.worker.prompt import Prompt
 from edged.worker.sampler import Sampler
 from edged.worker.vocabulary import Vocabulary
 
 
-class Request:
-    """`state` holds the KV cells while the request is set aside."""
+class Reading:
+    """A prompt that is read. `state` holds the KV cells while it is set aside; `cached` tokens were there."""
 
-    def __init__(self, start: Start, prompt: list[int], limit: int, vocabulary: Vocabulary) -> None:
-        self.rid = start.rid
-        self.prompt = prompt
-        self.state: State | None = None
-        self.sampler = Sampler(start.sampling, vocabulary.size, prompt)
-        self.count = 0
+    def __init__(self, job: Start | Warm, prompt: Prompt) -> None:
+        self.rid = job.rid
+        self.prompt = prompt.tokens
+        self.public = prompt.public
+        self.scope = job.scope
+        self.keep = isinstance(job, Warm) or job.session
+        self.cached = 0
         self.last = -1
+        self.state: State | None = None
+
+    def close(self) -> None:
+        self.state = None
+
+
+class Warming(Reading):
+    """A prompt without an answer."""
+
+
+class Request(Reading):
+    """A prompt and its answer."""
+
+    def __init__(self, start: Start, prompt: Prompt, limit: int, vocabulary: Vocabulary) -> None:
+        super().__init__(start, prompt)
+        self.sampler = Sampler(start.sampling, vocabulary.size, prompt.tokens)
+        self._dropped = prompt.dropped
+        self.count = 0
         self._limit = limit
         self._vocabulary = vocabulary
         self._text = Detokenizer(start.stop)
+
+    def prefilled(self, done: int) -> Prefilled:
+        """So many tokens of the prompt are in the cache."""
+        return Prefilled(self.rid, done, len(self.prompt), self.cached, self._dropped)
 
     def accept(self, token: int) -> tuple[list[Up], bool]:
         """The next token: what to say, and whether that was the last."""
@@ -42,5 +66,5 @@ class Request:
         return [*said, Done(self.rid, reason, stop)], True
 
     def close(self) -> None:
+        super().close()
         self.sampler.close()
-        self.state = None

@@ -17,184 +17,131 @@ set aside; since limit is clamped, it fits into an otherwise empty cache: somebo
 The queue: the set aside by age, then the waiting by arrival. Behind one that does not fit others may start, at most
 PASSES of them; then it is next. A request that comes back from being set aside passes nobody anew, so nobody starves.
 
-Return code 1 of llama_decode (no slot, though the sums say otherwise): nothing was decoded. `no_slot` sets the
-youngest aside and holds admission until something ends; with one request left it halves the prefill; a single token
-that finds no slot in a cache with one request is a broken engine: `Exhausted`.
+Return code 1 of llama_decode (no slot, though the sums say otherwise): nothing was decoded. `no_slot` evicts an idle
+sequence; with none left it sets the youngest aside and holds admission until something ends; with one request left it
+halves the prefill; a single token that finds no slot in a cache with one request is a broken engine: `Exhausted`.
 
 The caller's turn: `plan()`, carry out `moves` in order, decode rows and chunks, `commit(plan)`, and for each output
-`sampled(rid)` or, when the request ends, `remove(rid)`. The token of a decode row is the last one sampled.
+`sampled(rid, token)` or, when the request ends, `remove(rid)`. The token of a decode row is the last one sampled. A
+plan without tokens: whatever runs waits for a snapshot (`Fetch`), or only warm-ups ended.
 
-Room for prefix reuse: `_start` is the one place where a sequence is given; it will ask the cache for the longest
-resident prefix and start with `filled` > 0.
+Prefix reuse (`residency`): a prompt starts with what is resident of it; a request that ends leaves its tokens there.
+A prompt that another one, running, is just about to read a good part of waits until it has: four callers with one
+system message read it once. It is held up no longer than the other takes to read, and others may start meanwhile.
+
+Memory that cannot be trimmed: `cuts` are the places in a prompt where the next one will branch off; a piece ends there
+and a `Checkpoint` follows.
+
+A warm-up (`warm`) is a prompt without an answer: it starts when nothing else waits, and is read when nothing else is.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from edged.worker.kvcache import KvCache
-
-GROWTH = 128
-"""Cells reserved at a time for the answer (design 3)."""
+from edged.worker.jobs import GROWTH, ContextOverflowError, Job, Request
+from edged.worker.kvcache import KvCache, Resident
+from edged.worker.plan import Assign, Checkpoint, Chunk, Fetch, Move, Plan, Restore, Row, SetAside, Trim
+from edged.worker.prefix import Rules, common, usable
+from edged.worker.residency import WORTH, Found, Residency
 
 PASSES = 8
 """How many later requests may start before one that does not fit (design 3)."""
-
-
-class ContextOverflowError(Exception):
-    """A prompt and one token do not fit the context."""
-
-    def __init__(self, prompt: int, context: int) -> None:
-        super().__init__(
-            f"the prompt has {prompt} tokens and needs room for one more, the context holds {context}: "
-            f"{prompt + 1} > {context}"
-        )
-        self.prompt, self.context = prompt, context
 
 
 class Exhausted(Exception):  # noqa: N818 - the worker's end, not a caller's error
     """One token of one request finds no slot in a cache it has to itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class Assign:
-    """Request `rid` starts on `seq`."""
-
-    rid: int
-    seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class SetAside:
-    """Copy the state of `seq` (`cells` tokens) out for `rid`, then empty the sequence."""
-
-    rid: int
-    seq: int
-    cells: int
-
-
-@dataclass(frozen=True, slots=True)
-class Restore:
-    """Copy the state of `rid` (`cells` tokens) into `seq`."""
-
-    rid: int
-    seq: int
-    cells: int
-
-
-Move = Assign | SetAside | Restore
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One token of a running answer: the last one sampled, at `position`."""
-
-    rid: int
-    seq: int
-    position: int
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """Prompt tokens start…stop; `last`: the prompt is complete with it, its last token has an output."""
-
-    rid: int
-    seq: int
-    start: int
-    stop: int
-    last: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    moves: tuple[Move, ...] = ()
-    rows: tuple[Row, ...] = ()
-    chunks: tuple[Chunk, ...] = ()
-
-    @property
-    def tokens(self) -> int:
-        return len(self.rows) + sum(c.stop - c.start for c in self.chunks)
-
-
-@dataclass(slots=True)
-class _Request:
-    rid: int
-    age: int
-    prompt: int
-    limit: int
-    seq: int | None = None
-    filled: int = 0  # cells decoded = the next position
-    aside: bool = False
-    passed: int = 0
-    sampled: int = 0
-
-    @property
-    def most(self) -> int:
-        return self.prompt + self.limit
-
-    @property
-    def need(self) -> int:
-        """Cells wanted to start or to come back."""
-        return min(max(self.filled, self.prompt) + GROWTH, self.most)
-
-
 @dataclass(slots=True)
 class Scheduler:
-    """State of all requests given to the engine."""
+    """State of all requests given to the engine. `residents`: sequence numbers, `sequences` of which may be busy."""
 
     context: int
     sequences: int
     batch: int
     chunk: int
+    residents: int = 0
+    rules: Rules = field(default_factory=Rules)
+    reuse: bool = True
     set_aside_total: int = 0
+    hits: int = 0
+    misses: int = 0
+    reused_tokens: int = 0
     kv: KvCache = field(init=False)
-    _requests: dict[int, _Request] = field(default_factory=dict)  # in order of age
+    residency: Residency = field(init=False)
+    _requests: dict[int, Request] = field(default_factory=dict)  # in order of age
     _arrivals: int = 0
     _held: bool = False
     _cap: int = field(init=False)
 
     def __post_init__(self) -> None:
         assert self.chunk + self.sequences <= self.batch, "a chunk and a token of every sequence fit the batch"
-        self.kv = KvCache(self.context, self.sequences)
+        self.residents = max(self.residents, self.sequences)
+        self.kv = KvCache(self.context, self.sequences, self.residents)
+        self.residency = Residency(self.kv, self.rules, reuse=self.reuse)
         self._cap = self.chunk
 
     # ---- events
 
-    def submit(self, rid: int, prompt: int, max_tokens: int) -> int:
-        """A prepared request; returns its limit. Raises ContextOverflowError."""
-        assert rid not in self._requests, rid
-        assert min(prompt, max_tokens) > 0, (prompt, max_tokens)
-        if prompt + 1 > self.context:
+    def submit(self, job: Job) -> int:
+        """A prepared request; returns its limit: max_tokens, clamped. Raises ContextOverflowError."""
+        assert job.rid not in self._requests, job.rid
+        prompt = len(job.tokens)
+        assert min(prompt, job.max_tokens + job.warm) > 0, (prompt, job.max_tokens)
+        if prompt + (not job.warm) > self.context:
             raise ContextOverflowError(prompt, self.context)
-        limit = min(max_tokens, self.context - prompt)
-        self._requests[rid] = _Request(rid, self._arrivals, prompt, limit)
+        limit = min(job.max_tokens, self.context - prompt)
+        self._requests[job.rid] = Request(job, self._arrivals, limit)
         self._arrivals += 1
         return limit
 
-    def sampled(self, rid: int) -> None:
+    def fetched(self, rid: int, *, found: bool) -> None:
+        """The snapshot that `rid` waits for is in memory, or cannot be read."""
+        request = self._requests.get(rid)
+        if request is None or request.fetching is None:
+            return
+        if not found:
+            request.refused, request.fetched = request.fetching, None
+        request.fetching = None
+
+    def unpack_failed(self, rid: int) -> None:
+        """The snapshot of `rid` was no good: its sequence is empty, and it reads its prompt. Before `commit`."""
+        request = self._requests[rid]
+        assert request.seq is not None
+        self.kv.trim(request.seq, 0)
+        self.kv[request.seq].floor = 0
+        request.filled = request.cut = 0
+
+    def sampled(self, rid: int, token: int) -> None:
         """An output of `rid` was sampled and it goes on."""
         request = self._requests[rid]
         request.sampled += 1
+        request.last = token
         assert request.sampled < request.limit, f"request {rid} goes on beyond its limit"
 
     def remove(self, rid: int) -> int | None:
-        """The request ended or is aborted: the sequence to empty, if it had one."""
+        """The request ended or is aborted: the sequence to empty, if there is one."""
         request = self._requests.pop(rid)
         self._held = False
-        if request.seq is not None:
-            self.kv.release(request.seq)
-        return request.seq
+        return None if request.seq is None else self.residency.leave(request.seq)
 
-    def commit(self, plan: Plan) -> None:
-        """The plan was decoded."""
+    def commit(self, plan: Plan) -> list[int]:
+        """The plan was decoded; returns the warm-ups that are done."""
         for row in plan.rows:
-            self._filled(row.rid, 1)
+            request = self._requests[row.rid]
+            self._filled(request, [request.last])
         for chunk in plan.chunks:
-            self._filled(chunk.rid, chunk.stop - chunk.start)
+            request = self._requests[chunk.rid]
+            self._filled(request, request.job.tokens[chunk.start : chunk.stop])
         self._cap = self.chunk
+        return [c.rid for c in plan.chunks if c.last and self._requests[c.rid].job.warm]
 
     def no_slot(self, plan: Plan) -> tuple[Move, ...]:
         """llama_decode found no slot: moves that make room. Raises Exhausted."""
+        moves: list[Move] = []
+        if self.residency.evict_one(moves):
+            return tuple(moves)
         running = self._running()
         if len(running) > 1:
             self._held = True
@@ -208,17 +155,26 @@ class Scheduler:
 
     def plan(self) -> Plan:
         moves: list[Move] = []
+        self._checkpoints(moves)
         self._grow(moves)
         self._admit(moves)
         running = self._running()
         rows = tuple(
-            Row(r.rid, r.seq, r.filled) for r in running if r.seq is not None and r.filled >= r.prompt
+            Row(r.rid, r.seq, r.filled)
+            for r in running
+            if r.seq is not None and r.filled >= r.prompt and not r.job.warm
         )  # sampled ≥ 1 here: the step that filled the prompt sampled from it
         return Plan(tuple(moves), rows, self._prefill(running, self.batch - len(rows)))
 
+    def _checkpoints(self, moves: list[Move]) -> None:
+        for request in self._running():
+            if request.seq is not None and request.filled in request.job.cuts and request.filled > request.cut:
+                request.cut = request.filled
+                moves.append(Checkpoint(request.rid, request.seq, request.filled))
+
     def _grow(self, moves: list[Move]) -> None:
         for request in self._running():
-            if request.seq is None or request.filled < self.kv.reserved(request.seq):
+            if request.seq is None or request.job.warm or request.filled < self.kv[request.seq].reserved:
                 continue
             while self.kv.free == 0:
                 youngest = self._running()[-1]
@@ -228,36 +184,111 @@ class Scheduler:
             else:
                 growth = min(GROWTH, request.most - request.filled, self.kv.free)
                 self.kv.grow(request.seq, growth)
+                self.residency.make_room(moves)
 
     def _admit(self, moves: list[Move]) -> None:
         if self._held and self.kv.busy:
             return
-        stuck: list[_Request] = []
+        stuck: list[Request] = []
         for request in self._queue():
-            if not self.kv.spare_sequences or any(s.passed >= PASSES for s in stuck):
+            if request.job.warm and any(not r.job.warm for r in self._requests.values() if r.seq is None):
                 return
-            if request.need > self.kv.free:
+            if any(s.passed >= PASSES for s in stuck) or not self._slot_for(request, moves):
+                return
+            if request.fetching is not None:
+                continue
+            found = self._find(request)
+            if self._is_coming(request, found.length):
+                continue
+            if not self._cells_for(request, found, moves):
                 stuck.append(request)
+                continue
+            if found.key is not None and request.fetched is None:
+                self._fetch(request, found, moves)
                 continue
             for other in stuck:
                 other.passed += 1
-            moves.append(self._start(request))
+            self._start(request, found, moves)
 
-    def _start(self, request: _Request) -> Move:
-        request.seq = self.kv.assign(request.rid, request.need, request.filled)
+    def _slot_for(self, request: Request, moves: list[Move]) -> bool:
+        return self.kv.spare_slots > 0 or (not request.job.warm and self._stop_warming(moves))
+
+    def _cells_for(self, request: Request, found: Found, moves: list[Move]) -> bool:
+        fits = self.residency.cost(found, request.need) <= self.kv.free
+        if fits or request.job.warm or not self._stop_warming(moves):
+            return fits
+        return self.residency.cost(found, request.need) <= self.kv.free
+
+    def _stop_warming(self, moves: list[Move]) -> bool:
+        """Warm-ups make way; what they have read stays, and they go on from there later. False: there are none."""
+        warming = [r for r in self._running() if r.job.warm]
+        for request in warming:
+            assert request.seq is not None
+            left = self.residency.leave(request.seq)
+            moves += [] if left is None else [Trim(left, 0)]
+            request.seq, request.filled, request.cut = None, 0, 0
+        return bool(warming)
+
+    def _fetch(self, request: Request, found: Found, moves: list[Move]) -> None:
+        """One at a time; the others wait for their turn."""
+        if any(r.fetched is not None for r in self._requests.values()):
+            return
+        request.fetching, request.fetched = found.key, found
+        assert found.key is not None
+        moves.append(Fetch(request.rid, found.key))
+
+    def _find(self, request: Request) -> Found:
+        if request.aside:
+            return Found()
+        found = self.residency.find(request.job.wanted, request.refused)
+        ready = request.fetched
+        if ready is not None and ready.length > found.length - (0 if found.key is None else WORTH):
+            return ready
+        request.fetched = None  # something better became resident meanwhile
+        return found
+
+    def _is_coming(self, request: Request, have: int) -> bool:
+        """A running request is about to have read a good part of this prompt."""
+        if request.aside or not self.reuse:
+            return False
+        return any(self._about_to_share(other, request) >= have + WORTH for other in self._running())
+
+    def _about_to_share(self, other: Request, request: Request) -> int:
+        if other.filled >= other.prompt:
+            return 0
+        trimmable = Rules(self.rules.sharing)
+        shared = usable(trimmable, request.job.wanted, other.job)
+        if not self.rules.exact:
+            return shared
+        return max((cut for cut in other.job.cuts if other.filled < cut <= shared), default=0)
+
+    def _start(self, request: Request, found: Found, moves: list[Move]) -> None:
+        job = request.job
         if request.aside:
             request.aside = False
-            return Restore(request.rid, request.seq, request.filled)
-        return Assign(request.rid, request.seq)
+            resident = Resident(request.held, [], job.scope, job.public, job.keep, request.rid, request.need)
+            resident.floor = self.rules.floor(request.filled) or request.floor
+            request.held = []
+            request.seq = self.residency.place(resident, moves)
+            moves.append(Restore(request.rid, request.seq, request.filled))
+            return
+        request.seq = self.residency.start(request.rid, job.wanted, found, request.need, keep=job.keep, moves=moves)
+        request.filled = request.cut = found.length
+        request.fetched = None
+        self.hits += found.length > 0
+        self.misses += found.length == 0
+        self.reused_tokens += found.length
+        moves.append(Assign(request.rid, request.seq, found.length))
 
-    def _prefill(self, running: list[_Request], room: int) -> tuple[Chunk, ...]:
+    def _prefill(self, running: list[Request], room: int) -> tuple[Chunk, ...]:
         budget = min(self._cap, room)
         chunks: list[Chunk] = []
         for request in running:
             if request.seq is None or request.filled >= request.prompt or budget == 0:
                 continue
             boundary = (request.filled // self.chunk + 1) * self.chunk
-            size = min(boundary, request.prompt) - request.filled
+            ends = [cut for cut in request.job.cuts if cut > request.filled]
+            size = min(boundary, request.prompt, *ends) - request.filled
             if self._cap < self.chunk:  # retry after no_slot: less than a whole piece rather than nothing
                 size = min(size, budget)
             if size > budget:
@@ -267,26 +298,27 @@ class Scheduler:
             budget -= size
         return tuple(chunks)
 
-    def _set_aside(self, request: _Request) -> SetAside:
+    def _set_aside(self, request: Request) -> SetAside:
         assert request is not self._running()[0], "the oldest is never set aside"
         assert request.seq is not None
+        request.held, request.floor = self.kv[request.seq].tokens, self.kv[request.seq].floor
         move = SetAside(request.rid, request.seq, request.filled)
         self.kv.release(request.seq)
         request.seq, request.aside = None, True
         self.set_aside_total += 1
         return move
 
-    def _filled(self, rid: int, cells: int) -> None:
-        request = self._requests[rid]
+    def _filled(self, request: Request, tokens: list[int]) -> None:
         assert request.seq is not None
-        request.filled += cells
-        self.kv.fill(request.seq, cells)
+        request.filled += len(tokens)
+        self.kv.fill(request.seq, tokens)
 
-    def _running(self) -> list[_Request]:
-        return [r for r in self._requests.values() if r.seq is not None]
+    def _running(self) -> list[Request]:
+        return sorted((r for r in self._requests.values() if r.seq is not None), key=lambda r: r.order)
 
-    def _queue(self) -> list[_Request]:
-        return sorted((r for r in self._requests.values() if r.seq is None), key=lambda r: (not r.aside, r.age))
+    def _queue(self) -> list[Request]:
+        waiting = (r for r in self._requests.values() if r.seq is None)
+        return sorted(waiting, key=lambda r: (r.job.warm, not r.aside, r.age))
 
     # ---- what others ask
 
@@ -306,15 +338,21 @@ class Scheduler:
     def check(self) -> None:
         """The invariants; AssertionError when one is broken. Run in tests and when idle."""
         self.kv.check()
+        assert not self.kv.short, "what is promised is not there"
         ages = [r.age for r in self._requests.values()]
         assert ages == sorted(set(ages)), "requests stand in order of arrival"
         running = self._running()
         assert len(running) == self.kv.busy, "every busy sequence has its request"
-        assert self.kv.used == sum(r.filled for r in running), "every used cell has its request"
+        for request in running:
+            assert request.seq is not None
+            resident = self.kv[request.seq]
+            assert resident.owner == request.rid, request
+            assert resident.used == request.filled, request
+            assert common(resident.tokens, request.job.tokens) == min(request.filled, request.prompt), request
         for request in self._requests.values():
             assert request.passed <= PASSES, request
-            assert request.sampled < request.limit, request
+            assert request.sampled < max(request.limit, 1), request
             assert request.most <= self.context, request
-            if request.filled >= request.prompt:
+            if request.filled >= request.prompt and not request.job.warm:
                 assert request.filled == request.prompt + request.sampled - 1, request
         assert not self._requests or running or not self._held, "held with nothing running"

@@ -9,10 +9,12 @@ import pytest
 pytest.importorskip("llama_cpp")
 
 from edged import link
-from edged.messages import Done, Quit, Ready, Refused, Sampled, Sampling, Start
+from edged.messages import CacheSettings, Done, Quit, Ready, Refused, Sampled, Sampling, Start
 from edged.worker.channel import Channel
 from edged.worker.llama import NoSlotError
+from edged.worker.loading import Loaded
 from edged.worker.loop import Loop
+from edged.worker.prefix import Rules
 from edged.worker.prepare import Prepare, Prepared
 
 
@@ -27,7 +29,9 @@ class Words:
     def piece(self, token: int) -> bytes:
         return f"{token} ".encode()
 
-    def tokens(self, text: str | None, messages: object) -> list[int]:
+    count = len
+
+    def tokens(self, text: str | None, messages: object, *_: object) -> list[int]:
         if text == "boom":
             raise RuntimeError("a secret of the prompt")
         return list(range(int(text or 0)))
@@ -36,12 +40,12 @@ class Words:
 class Engine:
     """The next token is the position; refuses the steps whose numbers are in `full`."""
 
-    cells, sequences, batch, chunk = 512, 2, 36, 32
+    cells, sequences, batch, chunk, residents = 512, 2, 36, 32, 4
 
     def __init__(self, full: set[int]) -> None:
         self.full, self.steps = full, 0
         self.vocabulary = Words()
-        self.held: dict[int, int] = {0: 0, 1: 0}
+        self.held: dict[int, int] = dict.fromkeys(range(4), 0)
         self.next: dict[int, int] = {}
         self.aside = 0
 
@@ -72,8 +76,17 @@ class Engine:
     def copy_in(self, seq: int, state: int) -> None:
         self.held[seq] = state
 
-    def check_empty(self) -> None:
-        assert set(self.held.values()) == {0}
+    def trim(self, seq: int, length: int) -> None:
+        self.held[seq] = length
+
+    def share(self, source: int, seq: int, length: int) -> None:
+        self.held[seq] = length
+
+    def rules(self, sharing: str) -> Rules:
+        return Rules(sharing)
+
+    def check(self, lengths: dict[int, int]) -> None:
+        assert {seq: held for seq, held in self.held.items() if held} == lengths
 
 
 class AtOnce(Prepare):
@@ -89,9 +102,9 @@ READY = Ready("m", "a", "d", 1, 1, 512, 512, 2, 32, 1000, "model", [], 1.0, 1, "
 def serve(engine: Engine, starts: list[Start]) -> list:
     """Everything the worker says until all have ended."""
     ours, theirs = socket.socketpair()
-    prepare = AtOnce(engine.vocabulary, ())
+    prepare = AtOnce(engine.vocabulary, (), cells=512)
     channel = Channel(theirs)
-    thread = threading.Thread(target=Loop(channel, engine, prepare, READY).run)
+    thread = threading.Thread(target=Loop(channel, Loaded(engine, prepare, None, READY), CacheSettings()).run)
     thread.start()
     ours.sendall(link.encode(*starts))
     ours.settimeout(30)

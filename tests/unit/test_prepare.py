@@ -15,7 +15,9 @@ class Maker:
     def __init__(self) -> None:
         self.go, self.begun, self.done = threading.Event(), threading.Event(), []
 
-    def tokens(self, text, messages):
+    count = len
+
+    def tokens(self, text, messages, *_, **__):
         self.begun.set()
         assert self.go.wait(30)
         self.done.append(text)
@@ -24,7 +26,7 @@ class Maker:
 
 def test_a_dropped_job_is_not_done() -> None:
     maker = Maker()
-    prepare = Prepare(maker, {0})
+    prepare = Prepare(maker, {0}, cells=512)
     prepare.start()
     for rid, text in enumerate(("first", "second", "third")):
         prepare.put(Tokenize(rid, text, None))

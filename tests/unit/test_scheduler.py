@@ -1,138 +1,107 @@
-"""The scheduler against a fake engine: a random run checks the rules in the module's head."""
+"""The scheduler against a fake engine: a random run checks the rules in the heads of the modules."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edged.worker.scheduler import (
-    GROWTH,
-    PASSES,
-    Assign,
-    Chunk,
-    ContextOverflowError,
-    Exhausted,
-    Restore,
-    Row,
-    Scheduler,
-    SetAside,
+from edged.worker.jobs import GROWTH, ContextOverflowError, Job
+from edged.worker.plan import Assign, Chunk, Row
+from edged.worker.prefix import Rules
+from edged.worker.scheduler import PASSES, Exhausted, Scheduler
+from tests.unit.fake_engine import FakeEngine
+
+TEXTS = {name: [start + i % 97 for i in range(700)] for name, start in (("a", 100), ("b", 300), ("c", 500))}
+"""Prompts are beginnings of these, with another ending."""
+
+
+def distinct(rid: int, length: int) -> list[int]:
+    """A prompt that begins as no other does."""
+    return [10_000 + rid, *range(length - 1)]
+
+
+@st.composite
+def prompts(draw: st.DrawFn) -> tuple[list[int], int]:
+    """Tokens, and how many of them are the leading system message."""
+    text = TEXTS[draw(st.sampled_from("abc"))]
+    public = draw(st.sampled_from([0, 0, 40, 100]))
+    length = draw(st.integers(max(1, public), 300))
+    tail = draw(st.lists(st.integers(0, 3), max_size=40))
+    return text[:length] + tail, public
+
+
+REQUEST = st.fixed_dictionaries(
+    {
+        "prompt": prompts(),
+        "max_tokens": st.integers(1, 400),
+        "answer": st.integers(1, 300),
+        "steps": st.integers(0, 6),
+        "scope": st.sampled_from("xy"),
+        "warm": st.sampled_from([False, False, False, True]),
+        "keep": st.booleans(),
+    }
 )
 
 
-class FakeEngine:
-    """Cells by sequence, as llama.cpp would hold them; refuses what the real one refuses."""
-
-    def __init__(self, s: Scheduler) -> None:
-        self.s = s
-        self.cells: dict[int, list[int]] = {n: [] for n in range(s.sequences)}  # seq -> positions
-        self.saved: dict[int, list[int]] = {}
-        self.answers: dict[int, int] = {}  # rid -> tokens still to come
-        self.given: dict[int, int] = {}  # rid -> tokens sampled
-        self.ended: list[int] = []
-        self.order: list[int] = []
-        self.started: list[int] = []
-        self.steps = 0
-
-    def submit(self, rid: int, prompt: int, max_tokens: int, answer: int) -> None:
-        limit = self.s.submit(rid, prompt, max_tokens)
-        self.answers[rid] = min(answer, limit)
-        self.given[rid] = 0
-        self.order.append(rid)
-
-    def abort(self, rid: int) -> None:
-        self._end(rid)
-
-    def _end(self, rid: int) -> None:
-        seq = self.s.remove(rid)
-        if seq is not None:
-            self.cells[seq] = []
-        self.saved.pop(rid, None)
-        self.ended.append(rid)
-        del self.answers[rid]
-
-    def moves(self, moves: tuple) -> None:
-        for move in moves:
-            if isinstance(move, SetAside):
-                running = [r for r in self.order if r in self.answers and self.s._requests[r].seq is not None]
-                assert all(self.order.index(r) < self.order.index(move.rid) for r in running[:1])
-                assert len(self.cells[move.seq]) == move.cells
-                self.saved[move.rid] = self.cells[move.seq]
-                self.cells[move.seq] = []
-            elif isinstance(move, Restore):
-                assert not self.cells[move.seq]
-                self.cells[move.seq] = self.saved.pop(move.rid)
-                assert len(self.cells[move.seq]) == move.cells
-            else:
-                assert isinstance(move, Assign)
-                assert not self.cells[move.seq]
-                self.started.append(move.rid)
-
-    def step(self) -> None:
-        self.steps += 1
-        plan = self.s.plan()
-        self.s.check()
-        self.moves(plan.moves)
-        assert 0 < plan.tokens <= self.s.batch
-        outputs = []
-        for row in plan.rows:
-            self._decode(row.seq, row.position)
-            outputs.append(row.rid)
-        total = 0
-        for c in plan.chunks:
-            assert c.start % self.s.chunk == 0, "pieces begin at multiples of the chunk"
-            assert c.stop % self.s.chunk == 0 or c.last
-            for position in range(c.start, c.stop):
-                self._decode(c.seq, position)
-            total += c.stop - c.start
-            outputs += [c.rid] if c.last else []
-        assert total <= self.s.chunk
-        assert len(outputs) <= self.s.sequences
-        assert sum(len(c) for c in self.cells.values()) <= self.s.context
-        decoding = [r for r in self.answers if self.given[r] and self.s._requests[r].seq is not None]
-        assert sorted(r.rid for r in plan.rows) == sorted(decoding), "every running sequence gets its token"
-        self.s.commit(plan)
-        for rid in outputs:
-            self.given[rid] += 1
-            if self.given[rid] == self.answers[rid]:
-                self._end(rid)
-            else:
-                self.s.sampled(rid)
-        self.s.check()
-
-    def _decode(self, seq: int, position: int) -> None:
-        assert len(self.cells[seq]) == position, "positions have no holes"
-        self.cells[seq].append(position)
+def job_of(rid: int, asked: dict, *, exact: bool) -> Job:
+    tokens, public = asked["prompt"]
+    cuts = tuple(sorted({public, len(tokens) - 3} - {0})) if exact and len(tokens) > 3 else ()
+    return Job(
+        rid=rid,
+        tokens=tokens,
+        max_tokens=0 if asked["warm"] else asked["max_tokens"],
+        scope=asked["scope"],
+        public=public,
+        keep=asked["keep"],
+        warm=asked["warm"],
+        cuts=tuple(c for c in cuts if 0 < c < len(tokens)),
+    )
 
 
-REQUEST = st.tuples(st.integers(1, 300), st.integers(1, 400), st.integers(1, 300), st.integers(0, 6))
+@st.composite
+def schedulers(draw: st.DrawFn) -> Scheduler:
+    sequences, chunk = draw(st.integers(1, 4)), draw(st.sampled_from([8, 16, 32]))
+    exact, window = draw(st.sampled_from([(False, 0), (False, 0), (True, 0), (False, 16)]))
+    return Scheduler(
+        context=draw(st.integers(256, 600)),
+        sequences=sequences,
+        batch=chunk + sequences,
+        chunk=chunk,
+        residents=sequences + draw(st.integers(0, 5)),
+        rules=Rules(draw(st.sampled_from(["identity", "system", "all"])), exact, window),
+        reuse=draw(st.booleans()),
+    )
 
 
-@settings(max_examples=150, deadline=None)
-@given(
-    st.integers(256, 600), st.integers(1, 5), st.sampled_from([8, 16, 32]), st.lists(REQUEST, max_size=24), st.data()
-)
-def test_random_runs(context: int, sequences: int, chunk: int, requests: list, data: st.DataObject) -> None:
-    s = Scheduler(context, sequences, chunk + sequences, chunk)
-    engine = FakeEngine(s)
+@settings(max_examples=100, deadline=None)
+@given(schedulers(), st.booleans(), st.lists(REQUEST, max_size=24), st.data())
+def test_random_runs(s: Scheduler, snapshots: bool, requests: list, data: st.DataObject) -> None:
+    engine = FakeEngine(s, lose=lambda _: data.draw(st.integers(0, 7)) == 0, snapshots=snapshots)
     expected = []
-    for rid, (prompt, max_tokens, answer, steps) in enumerate(requests):
-        if prompt + 1 > context:
+    for rid, asked in enumerate(requests):
+        job = job_of(rid, asked, exact=s.rules.exact)
+        if len(job.tokens) + (not job.warm) > s.context:
             with pytest.raises(ContextOverflowError):
-                s.submit(rid, prompt, max_tokens)
+                s.submit(job)
             continue
-        engine.submit(rid, prompt, max_tokens, answer)
+        engine.submit(job, asked["answer"])
         expected.append(rid)
-        for _ in range(steps):
+        for _ in range(asked["steps"]):
             if s.runnable:
                 engine.step()
         if engine.answers and data.draw(st.integers(0, 9)) == 0:
             engine.abort(data.draw(st.sampled_from(sorted(engine.answers))))
-    bound = engine.steps + sum(p + min(m, a) + 1 for p, m, a, _ in requests) + 1
+    most = sum(len(r["prompt"][0]) + min(r["max_tokens"], r["answer"]) + 6 for r in requests)
+    bound = engine.steps + 3 * most + 20
     while s.runnable:
         engine.step()
         assert engine.steps < bound, "no step without progress"
     assert sorted(engine.ended) == expected, "every request ends exactly once"
-    assert s.kv.free == context
+    assert s.kv.free == s.context
     assert not engine.saved
+    assert not engine.in_memory
+    if not s.reuse:
+        assert not any(engine.cached.values())
+        assert s.kv.occupied == 0
 
 
 @settings(max_examples=60, deadline=None)
@@ -141,7 +110,7 @@ def test_at_most_eight_pass_one_that_does_not_fit(requests: list) -> None:
     s = Scheduler(256, 4, 36, 32)
     engine = FakeEngine(s)
     for rid, (prompt, answer) in enumerate(requests):
-        engine.submit(rid, prompt, answer, answer)
+        engine.submit(Job(rid, distinct(rid, prompt), answer), answer)
     while s.runnable:
         engine.step()
     for rid in engine.order:
@@ -152,9 +121,9 @@ def test_at_most_eight_pass_one_that_does_not_fit(requests: list) -> None:
 def test_one_token_of_every_sequence_then_prefill() -> None:
     s = Scheduler(1024, 2, 34, 32)
     e = FakeEngine(s)
-    e.submit(1, 10, 50, 50)
+    e.submit(Job(1, distinct(1, 10), 50), 50)
     e.step()
-    e.submit(2, 70, 50, 50)
+    e.submit(Job(2, distinct(2, 70), 50), 50)
     plan = s.plan()
     assert plan.moves == (Assign(2, 1),)
     assert plan.rows == (Row(1, 0, 10),)
@@ -164,7 +133,7 @@ def test_one_token_of_every_sequence_then_prefill() -> None:
 def test_short_prompts_share_a_step_and_a_piece_goes_in_only_whole() -> None:
     s = Scheduler(1024, 3, 40, 32)
     for rid, prompt in ((1, 12), (2, 40), (3, 20)):
-        s.submit(rid, prompt, 5)
+        s.submit(Job(rid, distinct(rid, prompt), 5))
     plan = s.plan()
     assert [(c.rid, c.start, c.stop, c.last) for c in plan.chunks] == [(1, 0, 12, True), (3, 0, 20, True)]
 
@@ -172,14 +141,14 @@ def test_short_prompts_share_a_step_and_a_piece_goes_in_only_whole() -> None:
 def test_the_youngest_is_set_aside_and_comes_back_first() -> None:
     s = Scheduler(256, 2, 36, 32)
     e = FakeEngine(s)
-    e.submit(1, 10, 240, 240)
+    e.submit(Job(1, distinct(1, 10), 240), 240)
     for _ in range(60):
         e.step()
-    e.submit(2, 10, 100, 100)
+    e.submit(Job(2, distinct(2, 10), 100), 100)
     while 2 not in e.saved:
         e.step()
     assert (s.set_aside, s.set_aside_total) == (1, 1)
-    e.submit(3, 60, 100, 1)
+    e.submit(Job(3, distinct(3, 60), 100), 1)
     while s.runnable:
         e.step()
     assert e.ended == [1, 2, 3]
@@ -187,17 +156,17 @@ def test_the_youngest_is_set_aside_and_comes_back_first() -> None:
 
 def test_max_tokens_is_clamped_to_the_context() -> None:
     s = Scheduler(256, 1, 36, 32)
-    assert s.submit(1, 200, 4096) == 56
+    assert s.submit(Job(1, distinct(1, 200), 4096)) == 56
     with pytest.raises(ContextOverflowError, match=r"256.*257 > 256"):
-        s.submit(2, 256, 1)
-    assert s.submit(3, 255, 9) == 1
+        s.submit(Job(2, distinct(2, 256), 1))
+    assert s.submit(Job(3, distinct(3, 255), 9)) == 1
 
 
 def test_no_slot_loses_no_request() -> None:
     s = Scheduler(512, 2, 36, 32)
     e = FakeEngine(s)
-    e.submit(1, 60, 20, 20)
-    e.submit(2, 60, 20, 20)
+    e.submit(Job(1, distinct(1, 60), 20), 20)
+    e.submit(Job(2, distinct(2, 60), 20), 20)
     plan = s.plan()
     e.moves(plan.moves)
     e.moves(s.no_slot(plan))
@@ -207,28 +176,31 @@ def test_no_slot_loses_no_request() -> None:
     assert plan.chunks == (Chunk(1, 0, 0, 32, False),)
     assert s.no_slot(plan) == ()
     assert s.plan().chunks == (Chunk(1, 0, 0, 16, False),)
+    e.halved = True
     while s.runnable:
         plan = s.plan()
         e.moves(plan.moves)
-        for c in plan.chunks:
-            for position in range(c.start, c.stop):
-                e._decode(c.seq, position)
-        for row in plan.rows:
-            e._decode(row.seq, row.position)
-        s.commit(plan)
-        for rid in [r.rid for r in plan.rows] + [c.rid for c in plan.chunks if c.last]:
-            e.given[rid] += 1
-            if e.given[rid] == e.answers[rid]:
-                e._end(rid)
-            else:
-                s.sampled(rid)
-        s.check()
+        e.decode(plan)
     assert sorted(e.ended) == [1, 2]
+
+
+def test_no_slot_evicts_what_is_idle_first() -> None:
+    s = Scheduler(512, 2, 36, 32)
+    e = FakeEngine(s)
+    e.submit(Job(1, distinct(1, 60), 20), 20)
+    while s.runnable:
+        e.step()
+    e.submit(Job(2, distinct(2, 60), 20), 20)
+    plan = s.plan()
+    e.moves(plan.moves)
+    e.moves(s.no_slot(plan))
+    assert s.set_aside == 0
+    assert s.kv.idle() == []
 
 
 def test_a_cache_without_room_for_one_token_is_broken() -> None:
     s = Scheduler(512, 1, 36, 32)
-    s.submit(1, 60, 20)
+    s.submit(Job(1, distinct(1, 60), 20))
     plan = s.plan()
     while plan.tokens > 1:
         s.no_slot(plan)
@@ -239,6 +211,115 @@ def test_a_cache_without_room_for_one_token_is_broken() -> None:
 
 def test_growth_is_as_designed() -> None:
     s = Scheduler(4096, 1, 36, 32)
-    s.submit(1, 100, 1000)
+    s.submit(Job(1, distinct(1, 100), 1000))
     s.plan()
-    assert s.kv.reserved(0) == 100 + GROWTH
+    assert s.kv[0].reserved == 100 + GROWTH
+
+
+# ---- prefix reuse
+
+
+def run(e: FakeEngine, *jobs: Job, answer: int = 5) -> None:
+    for job in jobs:
+        e.submit(job, answer)
+    finish(e)
+
+
+def finish(e: FakeEngine) -> None:
+    for _ in range(2000):
+        if not e.s.runnable:
+            return
+        e.step()
+    raise AssertionError("no end")
+
+
+def test_eight_callers_with_one_system_message_read_it_once() -> None:
+    s = Scheduler(4096, 4, 68, 32, 9)
+    e = FakeEngine(s)
+    system = TEXTS["a"][:400]
+    jobs = [Job(rid, [*system, 2000 + rid, 7, 8, 9], 16, scope=f"caller{rid}", public=400) for rid in range(8)]
+    run(e, *jobs, answer=16)
+    assert sorted(e.cached.values()) == [0] + [400] * 7
+    assert e.read == 400 + 8 * 4
+
+
+def test_the_next_turn_reads_only_what_is_new() -> None:
+    s = Scheduler(1024, 2, 34, 32, 5)
+    e = FakeEngine(s)
+    run(e, Job(1, TEXTS["a"][:100], 50), answer=20)
+    said = [*TEXTS["a"][:100], *e.given[1]]
+    read = e.read
+    run(e, Job(2, [*said, 1, 2, 3], 50))
+    assert e.cached[2] == 116, "all but the last token of the answer, cut to a multiple of four"
+    assert e.read - read == len(said) + 3 - 116
+
+
+def test_a_conversation_that_was_left_is_found_again_when_another_took_a_copy() -> None:
+    s = Scheduler(1024, 1, 33, 32, 4)
+    e = FakeEngine(s)
+    system = TEXTS["a"][:100]
+    long = [*system, *range(60)]
+    run(e, Job(1, long, 5))
+    run(e, Job(2, [*system, 700, 701], 5))
+    assert e.cached[2] == 100
+    run(e, Job(3, [*long, 3, 3], 5))
+    assert e.cached[3] >= 160
+
+
+@pytest.mark.parametrize(("sharing", "expected"), [("identity", 0), ("system", 0), ("all", 100)])
+def test_a_text_of_another_is_not_found(sharing: str, expected: int) -> None:
+    s = Scheduler(1024, 2, 34, 32, 5, Rules(sharing))
+    e = FakeEngine(s)
+    run(e, Job(1, [*TEXTS["a"][:100], 1], 5, scope="a"))
+    run(e, Job(2, [*TEXTS["a"][:100], 2], 5, scope="b"))
+    assert e.cached[2] == expected
+
+
+def test_a_system_message_is_shared_whole_or_not_at_all() -> None:
+    s = Scheduler(1024, 2, 34, 32, 5)
+    e = FakeEngine(s)
+    run(e, Job(1, TEXTS["a"][:150], 5, scope="a", public=100))
+    run(e, Job(2, [*TEXTS["a"][:99], 3, *range(50)], 5, scope="b", public=100))
+    assert e.cached[2] == 0, "it differs in its last token"
+    run(e, Job(3, TEXTS["a"][:150], 5, scope="c", public=100))
+    assert e.cached[3] == 100, "and nothing of what the other wrote after it"
+    run(e, Job(4, TEXTS["a"][:150], 5, scope="d", public=120))
+    assert e.cached[4] == 0
+
+
+def test_a_conversation_comes_back_from_its_snapshot() -> None:
+    s = Scheduler(300, 1, 33, 32, 2)
+    e = FakeEngine(s)
+    run(e, Job(1, TEXTS["a"][:200], 5))
+    run(e, Job(2, TEXTS["b"][:250], 5))
+    run(e, Job(3, [*TEXTS["a"][:200], 4, 5, 6, 7], 5))
+    assert e.cached[3] == 200
+
+
+def test_a_hybrid_goes_on_at_its_end_or_at_a_checkpoint() -> None:
+    s = Scheduler(2048, 1, 33, 32, 2, Rules(exact=True))
+    e = FakeEngine(s)
+    run(e, Job(1, TEXTS["a"][:100], 5, public=40, cuts=(40, 97)))
+    whole = [*TEXTS["a"][:100], *e.given[1]]
+    run(e, Job(2, [*whole, 1, 2], 5, public=40, cuts=(40, 104)))
+    assert e.cached[2] == 104, "its own end: all but the last token of the answer"
+    run(e, Job(3, [*TEXTS["a"][:97], 9, 9, 9], 5, public=40, cuts=(40, 99)))
+    assert e.cached[3] == 97, "the end of the turn"
+    run(e, Job(4, [*TEXTS["a"][:90], 9, 9, 9], 5, scope="other", public=40, cuts=(40, 92)))
+    assert e.cached[4] == 40, "the end of the system message"
+
+
+def test_a_warm_up_makes_way_and_keeps_what_it_read() -> None:
+    s = Scheduler(1024, 1, 33, 32, 3)
+    e = FakeEngine(s)
+    e.submit(Job(1, TEXTS["a"][:200], warm=True))
+    for _ in range(3):
+        e.step()
+    e.submit(Job(2, TEXTS["b"][:10], 3), 3)
+    while 2 not in e.ended:
+        e.step()
+    assert 1 not in e.ended
+    finish(e)
+    assert e.read == 200 + 10
+    run(e, Job(3, [*TEXTS["a"][:200], 1], 3))
+    assert e.cached[3] == 200

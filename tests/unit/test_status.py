@@ -45,7 +45,9 @@ def facts(**fields: Any) -> Facts:
         "slots": Slots(1, 0, 0, 9, 99, 0, 1.0, 2.0),
     }
     counts = {"starts": 2, "deaths": 1, "recent_deaths": 1, "counters": {"malformed": 3}, "warnings": ["tcp is open"]}
-    return Facts(**{"running": None, **known, **counts, "last_exit": {"cause": "SIGABRT", "time": 5.0}, **fields})
+    return Facts(
+        **{"running": None, "cache": None, **known, **counts, "last_exit": {"cause": "SIGABRT", "time": 5.0}, **fields}
+    )
 
 
 def status(rig: Rig, **fields: Any) -> dict[str, Any]:
