@@ -8,12 +8,13 @@ exception here, is the process's end: the daemon starts another and carries the 
 from __future__ import annotations
 
 from edged.errors import Code
-from edged.messages import Abort, Down, Load, Prefilled, Quit, Ready, Refused, Start, Tokenize, Tokenized, Up
+from edged.messages import Abort, Down, Embed, Load, Prefilled, Quit, Ready, Refused, Start, Tokenize, Tokenized, Up
 from edged.worker.channel import Channel
+from edged.worker.embedding import Embedding
 from edged.worker.engine import Engine, Span
 from edged.worker.llama import NoSlotError
 from edged.worker.meter import Meter
-from edged.worker.prepare import Prepare, Prepared
+from edged.worker.prepare import Prepare, Prepared, PreparedTexts
 from edged.worker.request import Request
 from edged.worker.scheduler import (
     Assign,
@@ -30,6 +31,7 @@ class Loop:
     def __init__(self, channel: Channel, engine: Engine, prepare: Prepare, ready: Ready) -> None:
         self._channel, self._engine, self._prepare = channel, engine, prepare
         self._scheduler = Scheduler(ready.context, ready.sequences, engine.batch, engine.chunk)
+        self._embedding = Embedding(engine)
         self._preparing: set[int] = set()
         self._requests: dict[int, Request] = {}
         self._meter = Meter()
@@ -38,7 +40,7 @@ class Loop:
     def run(self) -> None:
         """Until Quit. Raises LinkClosed when the daemon is gone, EngineError when the engine is."""
         while True:
-            if not self._scheduler.runnable:
+            if not (self._scheduler.runnable or self._embedding.runnable):
                 self._idle()
             for message in self._channel.receive():
                 self._handle(message)
@@ -48,12 +50,13 @@ class Loop:
                 return
             if self._scheduler.runnable:
                 self._step()
+            self._channel.send(*self._embedding.turn(busy=self._scheduler.runnable))
 
     def _idle(self) -> None:
         self._scheduler.check()
         self._engine.check_empty()
         self._tell_slots()
-        if self._channel.wait(self._prepare.wake):
+        if self._channel.wait(self._prepare.wake, self._embedding.rest_ms()):
             self._prepare.clear()
 
     # ---- what comes
@@ -67,7 +70,11 @@ class Loop:
                 self._prepare.put(message)
             case Tokenize():
                 self._prepare.put(message)
+            case Embed(rid=rid):
+                self._embedding.expect(rid)
+                self._prepare.put(message)
             case Abort(rid=rid):
+                self._embedding.abort(rid)
                 if rid in self._preparing:
                     self._preparing.remove(rid)
                     self._prepare.drop(rid)
@@ -79,13 +86,15 @@ class Loop:
                 raise ValueError("the daemon said Load twice")
         self._tell_slots()
 
-    def _prepared(self, done: Prepared) -> None:
+    def _prepared(self, done: Prepared | PreparedTexts) -> None:
         match done:
             case Prepared(job=Tokenize(rid=rid), result=result):
                 if isinstance(result, list):
                     self._channel.send(Tokenized(rid, result, len(result) + 1 <= self._engine.cells))
                 else:
                     self._channel.send(result)
+            case PreparedTexts(job=Embed(rid=rid), result=texts):
+                self._channel.send(*self._embedding.prepared(rid, texts))
             case Prepared(job=Start() as start, result=result) if start.rid in self._preparing:
                 self._preparing.remove(start.rid)
                 if isinstance(result, Refused):

@@ -10,12 +10,13 @@ import contextlib
 import os
 import queue
 import threading
+from array import array
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from edged.errors import Code
-from edged.messages import Message, Refused, Start, Tokenize
+from edged.messages import Embed, Message, Refused, Start, Tokenize
 from edged.worker.chat import ChatTemplate, TemplateRefusalError
 from edged.worker.vocabulary import Vocabulary
 
@@ -26,6 +27,17 @@ class Prepared:
 
     job: Start | Tokenize
     result: list[int] | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTexts:
+    """The same for texts to be embedded."""
+
+    job: Embed
+    result: list[array[int]] | Refused
+
+
+Job = Start | Tokenize | Embed
 
 
 class PromptMaker:
@@ -45,28 +57,32 @@ class PromptMaker:
         ids = [t for s in segments for t in self._vocabulary.tokenize(s, special=special)]
         return [self._vocabulary.bos, *ids] if bos or self._vocabulary.add_bos else ids
 
+    def whole(self, text: str) -> array[int]:
+        """A text that does not go on: with what the tokenizer puts at both ends. Compact: they may be many."""
+        return array("i", self.tokens(text, None) + self._vocabulary.end)
+
 
 class Prepare:
     """The thread with its two queues."""
 
     def __init__(self, maker: PromptMaker, cpus: Iterable[int]) -> None:
         self._maker, self._cpus = maker, set(cpus)
-        self._jobs: queue.SimpleQueue[Start | Tokenize] = queue.SimpleQueue()
-        self._done: deque[Prepared] = deque()
+        self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
+        self._done: deque[Prepared | PreparedTexts] = deque()
         self._dropped: set[int] = set()
         self.wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="prepare", daemon=True).start()
 
-    def put(self, job: Start | Tokenize) -> None:
+    def put(self, job: Job) -> None:
         self._jobs.put(job)
 
     def drop(self, rid: int) -> None:
         """A job that nobody waits for: it is skipped, unless it is being done."""
         self._dropped.add(rid)
 
-    def take(self) -> list[Prepared]:
+    def take(self) -> list[Prepared | PreparedTexts]:
         """What is done by now. No system call: it is asked before every step."""
         return [self._done.popleft() for _ in range(len(self._done))]
 
@@ -83,7 +99,7 @@ class Prepare:
             if job.rid in self._dropped:
                 self._dropped.discard(job.rid)
                 continue
-            self._done.append(Prepared(job, self._work(job)))
+            self._done.append(self._texts(job) if isinstance(job, Embed) else Prepared(job, self._work(job)))
             os.eventfd_write(self.wake, 1)
 
     def _work(self, job: Start | Tokenize) -> list[int] | Refused:
@@ -97,3 +113,10 @@ class Prepare:
         if not tokens and isinstance(job, Start):
             return Refused(job.rid, Code.BAD_REQUEST, "the prompt has no tokens")
         return tokens
+
+    def _texts(self, job: Embed) -> PreparedTexts:
+        try:
+            return PreparedTexts(job, [self._maker.whole(text) for text in job.inputs])
+        except Exception as error:  # noqa: BLE001 - as above
+            why = f"preparing the texts failed ({type(error).__name__})"
+            return PreparedTexts(job, Refused(job.rid, Code.INTERNAL, why))
