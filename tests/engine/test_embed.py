@@ -8,8 +8,9 @@ import pytest
 from conftest import Worker
 from harness import proc_status_kb, until
 
-np = pytest.importorskip("numpy")
 pytest.importorskip("llama_cpp")
+
+import numpy as np
 
 from edged.messages import Abort, Embed, Embedded, Refused, Sampled
 from edged.worker import llama

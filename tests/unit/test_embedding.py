@@ -8,8 +8,9 @@ from array import array
 
 import pytest
 
-np = pytest.importorskip("numpy")
 pytest.importorskip("llama_cpp")
+
+import numpy as np
 
 from edged.errors import EngineError
 from edged.messages import Embedded, Refused
