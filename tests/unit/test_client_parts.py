@@ -140,7 +140,7 @@ OLD = "edged 0.1.0 has not got it (see `features` in `ping`)"
         ("bad_request", "unknown field `messages[0].tool_call_id`", "tools"),
         ("unknown_op", 'op "embed": no such verb', "embed"),
         ("unknown_op", 'op "warm": edged 0.1.0 has not got it yet', "warm"),
-        ("bad_request", "unknown field `temprature`", None),
+        ("bad_request", "unknown field `temper`", None),
         ("bad_request", "field `session`: expected str, got int", None),
         ("unknown_op", 'op "telepathy": no such verb', None),
         ("not_found", "unknown field `session`", None),
