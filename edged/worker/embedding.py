@@ -6,8 +6,9 @@ that of a chunk and of the longest text's KV, and the vector of a text depends o
 neighbours, its place among them or the load.
 
 Who is first: a turn of the loop does the step of running requests, then at most one chunk. A chunk takes as long as a
-piece of a prompt, much longer than a token: so while requests run, as much time must pass after a chunk as it took, and
-a stream keeps half its speed or more. Pending requests take turns, text by text: a short one does not wait for a long.
+piece of a prompt, much longer than a token: so while requests run, `PAUSE` times as long must pass after a chunk as it
+took, and a stream keeps some two thirds of its speed. Pending requests take turns, text by text: a short one does not
+wait for a long.
 
 The context is made when it is wanted, as large as the text in hand needs (powers of two), and freed when it was idle
 for `IDLE_S`; `rest_ms` tells the loop when to look again. Before it is made there must be memory for it: `low_memory`
@@ -36,6 +37,7 @@ from edged.worker.engine import Engine
 from edged.worker.vectors import Facts, Pooling, Reader, facts, rounded
 
 IDLE_S: Final = 30.0
+PAUSE: Final = 2.0
 DECIMALS: Final = 7
 """Of a number in a unit vector: what a 32-bit float knows of it. Ten characters with the comma."""
 _NUMBER: Final = 11  # characters at most: -0.1234567 and a comma
@@ -187,7 +189,7 @@ class Embedding:
             self._free()
             said = self._give_up(job, Code.INTERNAL, f"computing the embeddings failed ({type(error).__name__})")
         done = self._clock()
-        self._not_before = 2 * done - now
+        self._not_before = done + PAUSE * (done - now)
         self._free_at = done + self._idle_s
         return said
 
