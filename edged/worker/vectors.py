@@ -95,7 +95,8 @@ class Reader:
         params.embeddings = True
         params.pooling_type = _NONE if facts.named else _UNSPECIFIED  # NONE unasked for is a line in the log
         params.flash_attn_type = -1  # LLAMA_FLASH_ATTN_TYPE_AUTO
-        params.kv_unified = params.swa_full = True
+        params.kv_unified = True
+        params.swa_full = False  # a text is read once, from its beginning: a window is enough
         params.offload_kqv = params.op_offload = False
         params.no_perf = True
         handle = C.llama_init_from_model(engine.model, params)
