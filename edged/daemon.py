@@ -264,7 +264,7 @@ class Daemon:
                 fields = {"level": request.level}
             case m.Generate():
                 return self._broker.asked(caller, request, codec.digest(request), now)
-            case m.EmbedRequest() | m.WarmRequest() | m.SessionRequest() | m.SessionsRequest():
+            case m.SessionRequest() | m.SessionsRequest():
                 raise AssertionError("the codec does not let these in yet")
             case _:
                 return self._broker.asked(caller, request, b"", now)

@@ -458,7 +458,10 @@ class Tokenized(_Up, frozen=True):
 
 
 class Embedded(_Up, frozen=True):
-    """One vector per input: L2-normalised float32, little endian. `tokens`: read for all of them."""
+    """One vector per input, L2-normalised: a JSON array of numbers with 7 decimals. `tokens`: read for all of them.
+
+    JSON already, since a box's daemon would stand still over a quarter of a million numbers.
+    """
 
     rid: int
     vectors: list[bytes]

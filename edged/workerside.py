@@ -90,7 +90,7 @@ class WorkerSide:
     def _happened(self, happenings: Iterable[Happening], now: float) -> None:
         for happening in happenings:
             match happening:
-                case m.Prefilled() | m.Sampled() | m.Done() | m.Tokenized() | m.Refused():
+                case m.Prefilled() | m.Sampled() | m.Done() | m.Tokenized() | m.Embedded() | m.Warmed() | m.Refused():
                     self._heard(happening, now)
                 case m.Slots():
                     self._slots = happening

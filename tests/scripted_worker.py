@@ -10,6 +10,9 @@ A prompt is words `key=value`:
     word=…       what each token says, instead of "t0 ", "t1 ", …
     stall=1      takes the request and says nothing more
 
+The first text of an `embed` may be `refuse=…`, `die=KILL`, `stall=1`, `dim=8` (numbers in a vector); the last message
+of a `warm` may be `stall=1`.
+
 Environment EDGED_SCRIPT: `load=fail`, `load=die`, `load=garbage`, `load=never`, `load=0.5` (seconds), `sequences=4`.
 """
 
@@ -27,6 +30,8 @@ from edged.messages import (
     Abort,
     Done,
     Down,
+    Embed,
+    Embedded,
     Load,
     LoadFailed,
     Loading,
@@ -40,6 +45,8 @@ from edged.messages import (
     Tokenize,
     Tokenized,
     Up,
+    Warm,
+    Warmed,
 )
 
 
@@ -155,6 +162,18 @@ class Worker:
             case Tokenize(rid=rid, text=text, messages=messages):
                 size = len(text or "".join(m.content for m in messages or []))
                 self.say(Tokenized(rid, list(range(size)), size < 100))
+            case Embed(rid=rid, inputs=inputs):
+                script = words(inputs[0])
+                if "refuse" in script:
+                    self.say(Refused(rid, script["refuse"], "told to refuse"))
+                elif "die" in script:
+                    os.kill(os.getpid(), getattr(signal, f"SIG{script['die']}"))
+                elif "stall" not in script:
+                    vector = "[" + ",".join(["0.5"] * int(script.get("dim", 4))) + "]"
+                    self.say(Embedded(rid, [vector.encode()] * len(inputs), sum(len(t.split()) for t in inputs)))
+            case Warm(rid=rid, messages=turns):
+                if "stall" not in words(turns[-1].content):
+                    self.say(Warmed(rid, sum(len(t.content.split()) for t in turns), 1))
             case Load():
                 self.ready(message)
             case Quit():

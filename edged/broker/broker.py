@@ -1,17 +1,17 @@
 """The broker's one door: what clients ask, what the worker says, what the clock brings. Pure.
 
-Behind it: `lives` (state and endings), `verbs`, `topics`, `progress`, `tokenizing`.
+Behind it: `lives` (state and endings), `verbs`, `topics`, `progress`, `errands`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from edged.broker.errands import Errands
 from edged.broker.gate import Gate, Phase
 from edged.broker.instructions import Caller, Instruction, Reply
 from edged.broker.lives import Encode, Lives
 from edged.broker.progress import Progress
-from edged.broker.tokenizing import Tokenizing
 from edged.broker.topics import Topics
 from edged.broker.verbs import Verbs
 from edged.config import Config
@@ -20,6 +20,8 @@ from edged.messages import (
     Cancel,
     Done,
     Drain,
+    Embedded,
+    EmbedRequest,
     Generate,
     Prefilled,
     Refused,
@@ -29,10 +31,12 @@ from edged.messages import (
     Sampled,
     Tokenized,
     TokenizeRequest,
+    Warmed,
+    WarmRequest,
 )
 
-Asked = Generate | Result | Cancel | TokenizeRequest | Requests | Drain | Resume
-Output = Prefilled | Sampled | Done | Refused | Tokenized
+Asked = Generate | Result | Cancel | TokenizeRequest | EmbedRequest | WarmRequest | Requests | Drain | Resume
+Output = Prefilled | Sampled | Done | Refused | Tokenized | Embedded | Warmed
 
 
 class Broker:
@@ -45,7 +49,7 @@ class Broker:
         self.topics = Topics(self.lives)
         self._verbs = Verbs(self.lives, new_token, new_seed)
         self._progress = Progress(self.lives)
-        self._tokenizing = Tokenizing(self.lives)
+        self.errands = Errands(self.lives)
 
     @property
     def gate(self) -> Gate:
@@ -60,8 +64,8 @@ class Broker:
                 return self._verbs.result(caller, request, now)
             case Cancel():
                 return self._verbs.cancel(caller, request, now)
-            case TokenizeRequest():
-                return self._tokenizing.ask(caller, request, now)
+            case TokenizeRequest() | EmbedRequest() | WarmRequest():
+                return self.errands.ask(caller, request, now)
             case Requests():
                 return [Reply(caller.to, request.id, {"requests": self._verbs.requests(now)})]
             case Drain() | Resume():
@@ -70,10 +74,10 @@ class Broker:
 
     def heard(self, output: Output, now: float) -> list[Instruction]:
         """What the worker made."""
-        if isinstance(output, Tokenized):
-            return self._tokenizing.heard(output)
+        if isinstance(output, Tokenized | Embedded | Warmed):
+            return self.errands.heard(output)
         if isinstance(output, Refused):
-            return self._tokenizing.heard(output) or self._progress.heard(output, now)
+            return self.errands.heard(output) or self._progress.heard(output, now)
         return self._progress.heard(output, now)
 
     def broken(self, rid: int, now: float) -> list[Instruction]:
@@ -94,7 +98,7 @@ class Broker:
         self._progress.trying_again()
 
     def worker_lost(self, cause: str, now: float) -> list[Instruction]:
-        return self._progress.worker_lost(cause, now) + self._tokenizing.lost()
+        return self._progress.worker_lost(cause, now) + self.errands.lost()
 
     def unavailable(self, why: str, until: float, now: float) -> list[Instruction]:
         """The worker cannot be kept up: everything accepted ends, new requests are refused until it is."""
@@ -105,11 +109,11 @@ class Broker:
     def stopped(self, now: float) -> list[Instruction]:
         """The drain is over: what is left ends."""
         error = WireError(Code.SHUTTING_DOWN, "the service stopped before this was done", 5000)
-        return self._progress.end_all(error, now) + self._tokenizing.end_all(error)
+        return self._progress.end_all(error, now) + self.errands.end_all(error)
 
     def tick(self, now: float) -> list[Instruction]:
-        return self.lives.tick(now) + self._tokenizing.tick(now)
+        return self.lives.tick(now) + self.errands.tick(now)
 
     def next_wake(self) -> float:
         """When `tick` should be called at the latest; inf: not before an event."""
-        return min(self.lives.next_wake(), self._tokenizing.next_wake())
+        return min(self.lives.next_wake(), self.errands.next_wake())

@@ -1,6 +1,7 @@
 """`edgectl chat`: a conversation at the terminal, or line by line from a pipe.
 
-All turns are sent each time; the daemon keeps nothing of them.
+All turns are sent each time; the daemon keeps nothing of them. With --session it is the other way round: the daemon
+keeps them, and only new ones are sent.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Final
 import click
 
 from edged import client
-from edged.cli import answering, reach
+from edged.cli import answering, reach, shaping
 from edged.cli.conversation import Conversation
 from edged.cli.lineedit import Lines, write_private
 from edged.cli.options import EXITS, deadline_option, given, json_option, sampling_options, utf8
@@ -43,12 +44,19 @@ A line that begins with a blank goes to the model even if a / follows. Ctrl-C ca
     type=click.Path(dir_okay=False),
     help="Keep the lines typed in FILE (mode 0600). Without it they are forgotten at the end: they are your prompts.",
 )
+@shaping.session_option
 @sampling_options
 @deadline_option
 @json_option("Print one JSON object per answer, one a line.")
 @click.pass_obj
 def command(
-    session: Session, /, system: str | None, history: str | None, deadline: float | None, **sampling: Any
+    session: Session,
+    /,
+    system: str | None,
+    history: str | None,
+    talk: str | None,
+    deadline: float | None,
+    **sampling: Any,
 ) -> None:
     """Talk with the model, turn by turn. /help lists what can be typed.
 
@@ -58,11 +66,13 @@ def command(
     \b
     Examples:
       edgectl chat --system "Be brief."
+      edgectl chat --session kitchen
       printf '%s\\n' "Name a bird." "And one that cannot fly?" | edgectl chat
     """
-    talk = Conversation(None if system is None else utf8(system, "--system"))
+    said = Conversation(None if system is None else utf8(system, "--system"), kept=talk is not None)
+    options = given(sampling) | ({} if talk is None else {"session": talk})
     with session.client() as edged, Lines(history) as lines:
-        Chat(session, edged, lines, talk, deadline_s=deadline, options=given(sampling)).run()
+        Chat(session, edged, lines, said, deadline_s=deadline, options=options).run()
 
 
 class Chat:
@@ -82,6 +92,12 @@ class Chat:
         self._talk = talk
         self._deadline_s = deadline_s
         self._options = options
+        self._dropped = 0
+
+    @property
+    def _kept(self) -> bool:
+        """The daemon keeps the conversation."""
+        return "session" in self._options
 
     def run(self) -> None:
         if self._lines.interactive:
@@ -135,6 +151,9 @@ class Chat:
     def _obey(self, word: str, rest: str = "") -> None:
         if word == "/reset":
             self._talk.reset()
+            if self._kept:  # in force with the next turn
+                self._options["reset"] = True
+                self._dropped = 0
             note("forgotten")
         elif word == "/save":
             self._save(rest.strip())
@@ -167,7 +186,7 @@ class Chat:
                 result = self._answer(question)
                 break
             except client.ContextOverflow as error:
-                if not len(self._talk):
+                if self._kept or not len(self._talk):
                     raise
                 if not asked:
                     note(f"the conversation no longer fits: {error.message}")
@@ -182,7 +201,18 @@ class Chat:
             return
         if result.finish_reason == "length":
             note("the answer reached its length: --max-tokens, or the end of the context")
+        if self._kept:
+            self._remark(result)
         self._talk.keep(question, result.text)
+
+    def _remark(self, result: client.Result) -> None:
+        """A session's turn has ended."""
+        if result.stored:
+            self._options.pop("reset", None)
+        if result.dropped_turns > self._dropped or not result.stored:
+            self._dropped = result.dropped_turns
+            for remark in shaping.remarks(result):
+                note(remark)
 
     def _answer(self, question: str) -> client.Result:
         """Tried again while the daemon asks for it, in words: a person wants to know why nothing comes."""

@@ -12,7 +12,10 @@ Message = dict[str, str]
 
 
 class Conversation:
-    def __init__(self, system: str | None) -> None:
+    """`kept`: the daemon keeps it too, as a session, and is sent new turns only."""
+
+    def __init__(self, system: str | None, *, kept: bool = False) -> None:
+        self._kept = kept
         self._system = [] if system is None else [{"role": "system", "content": system}]
         self._turns: list[tuple[str, str]] = []
 
@@ -28,7 +31,8 @@ class Conversation:
         return out
 
     def asking(self, question: str) -> list[Message]:
-        return [*self.messages, {"role": "user", "content": question}]
+        before = self._system if self._kept else self.messages
+        return [*before, {"role": "user", "content": question}]
 
     def keep(self, question: str, answer: str) -> None:
         self._turns.append((question, answer))

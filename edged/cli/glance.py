@@ -57,6 +57,8 @@ def glance(status: dict[str, Any], now: float) -> Iterator[Row]:
     yield "level", words(watchdog.get("level")) if isinstance(watchdog, dict) else words(watchdog)
     yield "queue", _queue(status.get("queue"))
     yield "slots", _slots(status.get("slots"))
+    yield "cache", _cache(status.get("cache"))
+    yield "sessions", _sessions(status.get("sessions"))
     yield "speed", _speed(status.get("speed"))
     yield "threads", _threads(status.get("threads"))
     yield "worker", _worker(watchdog, now) if isinstance(watchdog, dict) else ""
@@ -122,6 +124,43 @@ def _slots(slots: object) -> str:
     if slots.get("cells_total"):
         said.append(f"{slots.get('cells_used', 0)} of {slots['cells_total']} KV cells in use")
     return ", ".join(said)
+
+
+def _cache(cache: object) -> str:
+    """`12 of 15 prompts found their beginning (3400 tokens were not read again), …`."""
+    if not isinstance(cache, dict):
+        return words(cache)
+    found, missed, reused = (_count(cache, name) for name in ("hits", "misses", "reused_tokens"))
+    said = []
+    if found + missed:
+        said.append(f"{found} of {found + missed} prompts found their beginning ({reused} tokens not read again)")
+    if _count(cache, "idle_sequences"):
+        said.append(f"{_count(cache, 'idle_cells')} cells kept in {_count(cache, 'idle_sequences')} sequences")
+    for tier, name in (("ram", "in RAM"), ("disk", "on disk")):
+        files = _count(cache, f"{tier}_files")
+        if files:
+            said.append(f"{files} {'snapshot' if files == 1 else 'snapshots'} {name}, {_size(cache, tier)}")
+    if _count(cache, "set_aside_files"):
+        said.append(f"bad files set aside: {_count(cache, 'set_aside_files')}")
+    return ", ".join(said)
+
+
+def _sessions(sessions: object) -> str:
+    if not (isinstance(sessions, dict) and "count" in sessions):
+        return words(sessions)
+    said = [words(sessions["count"]), f"{_count(sessions, 'bytes') / 1e3:.0f} kB"]
+    if _count(sessions, "failures"):
+        said.append(f"failures: {_count(sessions, 'failures')}")
+    return ", ".join(filter(None, said))
+
+
+def _size(cache: dict[str, Any], tier: str) -> str:
+    return f"{_count(cache, f'{tier}_bytes') / 1e6:.1f} MB"
+
+
+def _count(facts: dict[str, Any], name: str) -> int:
+    value = facts.get(name)
+    return max(0, min(value, 1 << 62)) if isinstance(value, int) else 0
 
 
 def _speed(speed: object) -> str:

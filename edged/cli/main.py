@@ -21,6 +21,7 @@ VERBS = {
     "completion": "edged.cli.completion",
     "config": "edged.cli.config",
     "drain": "edged.cli.drain",
+    "embed": "edged.cli.embed",
     "health": "edged.cli.health",
     "loglevel": "edged.cli.loglevel",
     "model": "edged.cli.model",
@@ -30,6 +31,7 @@ VERBS = {
     "resume": "edged.cli.resume",
     "status": "edged.cli.status",
     "tokenize": "edged.cli.tokenize",
+    "warm": "edged.cli.warm",
 }
 """Verb → the module whose `command` it is."""
 
@@ -81,7 +83,7 @@ class _LazyGroup(click.Group):
     "--timeout",
     type=Number(min=0.05),
     metavar="S",
-    help="Seconds to wait for a sign of life (default: 5; ask, chat and tokenize: 30).",
+    help="Seconds to wait for a sign of life (default: 5; ask, chat and tokenize: 30; embed and warm: 120).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.version_option(__version__, prog_name="edgectl")

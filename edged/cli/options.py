@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -82,3 +83,14 @@ def utf8(text: str, what: str) -> str:
     except UnicodeEncodeError:
         raise click.UsageError(f"{what} is not UTF-8") from None
     return text
+
+
+def turns_of(text: str) -> list[Any]:
+    """--messages: a conversation as JSON."""
+    try:
+        turns = json.loads(text)
+    except ValueError as error:
+        raise click.UsageError(f"--messages: not JSON: {error}") from None
+    if not (isinstance(turns, list) and all(isinstance(turn, dict) for turn in turns)):
+        raise click.UsageError('--messages: expected a list such as [{"role": "user", "content": "…"}]')
+    return turns

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
 
-from edged.cli.options import EXITS, json_option, text_or_stdin
+from edged.cli.options import EXITS, json_option, text_or_stdin, turns_of
 from edged.cli.output import Session, print_json
 from edged.cli.terminal import width, wrapped
 
@@ -35,7 +34,7 @@ def command(session: Session, /, text: str | None, *, chat: bool, messages: bool
     if chat:
         asked = {"messages": [{"role": "user", "content": given}]}
     elif messages:
-        asked = {"messages": _turns(given)}
+        asked = {"messages": turns_of(given)}
     with session.client() as edged:
         found = edged.tokenize(**asked, deadline_s=session.timeout(PATIENCE_S))
     if session.as_json:
@@ -45,13 +44,3 @@ def command(session: Session, /, text: str | None, *, chat: bool, messages: bool
     line, columns = " ".join(map(str, found.tokens)), width()
     for part in [line] if columns is None else wrapped(line, columns):
         click.echo(part)
-
-
-def _turns(text: str) -> list[Any]:
-    try:
-        turns = json.loads(text)
-    except ValueError as error:
-        raise click.UsageError(f"--messages: not JSON: {error}") from None
-    if not (isinstance(turns, list) and all(isinstance(turn, dict) for turn in turns)):
-        raise click.UsageError('--messages: expected a list such as [{"role": "user", "content": "…"}]')
-    return turns

@@ -14,20 +14,20 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack
 
 import zmq.asyncio
 
 from edged.client.aiolines import AsyncLines
-from edged.client.base import RESULT_WAIT_S, Base, StreamBase, found, outcome_of, result_of
-from edged.client.bodies import Options, Turns, tokenize_fields
+from edged.client.base import RESULT_WAIT_S, Base, StreamBase, demand, found, outcome_of, result_of
+from edged.client.bodies import Options, Turns, embed_fields, tokenize_fields, turns
 from edged.client.call import Call
 from edged.client.errors import EdgedError, NotFound
 from edged.client.exchange import Exchange
 from edged.client.reading import Event, Piece
-from edged.client.replies import Pong, Progress, Result, Status, Tokens, typed
+from edged.client.replies import Embeddings, Pong, Progress, Result, Status, Tokens, Transcript, Warmth, typed
 from edged.client.steps import Message
 
 
@@ -120,6 +120,27 @@ class AsyncClient(Base):
         """Waits for the model to be loaded, if the deadline allows."""
         call = self._one("tokenize", tokenize_fields(text, messages), deadline_s, patient=True)
         return typed(await self._call(call), Tokens)
+
+    async def embed(self, texts: Sequence[str], *, deadline_s: float | None = None) -> Embeddings:
+        """See `Client.embed`."""
+        return typed(await self._call(self._long("embed", embed_fields(texts), deadline_s)), Embeddings)
+
+    async def warm(self, messages: Turns, *, deadline_s: float | None = None) -> Warmth:
+        """See `Client.warm`."""
+        return typed(await self._call(self._long("warm", {"messages": turns(messages)}, deadline_s)), Warmth)
+
+    async def session(self, name: str, *, deadline_s: float | None = None) -> Transcript:
+        """What was said in a session, the newest turns. NotFound when there is none of that name."""
+        return typed(await self._call(self._session(name, "get", deadline_s)), Transcript)
+
+    async def delete_session(self, name: str, *, deadline_s: float | None = None) -> None:
+        """NotFound when there is none of that name; Busy while a turn waits or runs."""
+        await self._call(self._session(name, "delete", deadline_s))
+
+    async def require(self, *features: str, deadline_s: float | None = None) -> None:
+        """Asks every endpoint for its `features`. Raises MissingFeature for the first that is not among them."""
+        for endpoint in self.endpoints:
+            demand(typed(await self._call(self._one("ping", {}, deadline_s, at=[endpoint])), Pong), features)
 
     async def call(self, op: str, *, deadline_s: float | None = None, **fields: Any) -> dict[str, Any]:
         """Any verb with one reply, as it comes."""

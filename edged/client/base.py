@@ -10,9 +10,9 @@ from edged.client.attempts import Mode, encode
 from edged.client.bodies import Options, Turns, generate_fields
 from edged.client.call import Call
 from edged.client.choice import Choice, Health, ordered
-from edged.client.errors import EdgedError
+from edged.client.errors import EdgedError, missing
 from edged.client.exchange import Exchange
-from edged.client.replies import Progress, Result, is_result, typed
+from edged.client.replies import Pong, Progress, Result, is_result, typed
 from edged.client.steps import Message, Pace
 
 RESULT_WAIT_S: Final = 10.0
@@ -59,7 +59,7 @@ class Base:
         return Exchange(
             fields,
             mode,
-            self._choice(fields["id"], affinity),
+            self._choice(fields["id"], options.get("session") if affinity is None else affinity),
             self.pace,
             deadline_s=deadline_s,
             answer_s=answer_s,
@@ -82,6 +82,16 @@ class Base:
         choice = Choice(at or self.endpoints, self._health, self.pace, str(fields.get("id", op)))
         deadline = self.pace.answer_s if deadline_s is None else deadline_s
         return Call(encode(op, fields), choice, deadline_s=deadline, wait_s=wait_s, patient=patient, seek=seek)
+
+    def _long(self, op: str, fields: Mapping[str, Any], deadline_s: float | None) -> Call:
+        """For what takes as long as a prompt: it is asked again only when the connection is cut, or it was refused."""
+        deadline = self.pace.deadline_s if deadline_s is None else deadline_s
+        return self._one(op, fields, deadline, wait_s=deadline, patient=True)
+
+    def _session(self, name: str, action: str, deadline_s: float | None) -> Call:
+        """The box of the session is asked first."""
+        fields = {"session": name, "action": action}
+        return self._one("session", fields, deadline_s, at=ordered(self.endpoints, name), seek=True)
 
     def _choice(self, salt: str, affinity: str | None) -> Choice:
         return Choice(ordered(self.endpoints, affinity), self._health, self.pace, salt)
@@ -132,3 +142,9 @@ def result_of(exchange: Exchange) -> Result:
 def found(reply: Message) -> Result | Progress:
     """What `result` says; the error of a request that ended in one is raised by the call itself."""
     return typed(reply, Result) if is_result(reply) else typed(reply, Progress)
+
+
+def demand(pong: Pong, features: Sequence[str]) -> None:
+    for feature in features:
+        if feature not in pong.features:
+            raise missing(feature, pong.version)

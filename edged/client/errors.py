@@ -1,11 +1,13 @@
 """What can go wrong, typed. `EdgedError` catches all of it.
 
 `ReplyError` is the daemon's own word (protocol 10), with a subclass per wire code; a code that this library does not
-know is a plain `ReplyError`. `NoAnswer` is the absence of any word. `BadEndpoint` is the caller's mistake.
+know is a plain `ReplyError`. `MissingFeature` is what an older daemon says to a newer field. `NoAnswer` is the absence
+of any word. `BadEndpoint` is the caller's mistake.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -124,6 +126,38 @@ class Internal(ReplyError):
 BY_CODE: Mapping[str, type[ReplyError]] = {kind.code: kind for kind in ReplyError.__subclasses__()}
 
 
+class MissingFeature(BadRequest, UnknownOp):
+    """This daemon is too old for what was asked: `feature` is not among its `features` (`ping`)."""
+
+    feature = ""
+
+
+FEATURES = frozenset({"session", "json_schema", "grammar", "tools", "thinking", "logprobs", "logit_bias"})
+"""Of `generate`; a field is named like its feature but for those of `_PART_OF`."""
+VERBS = frozenset({"embed", "warm", "session", "tokenize"})
+_PART_OF = {"reset": "session", "tool_choice": "tools", "tool_calls": "tools", "tool_call_id": "tools"}
+_UNKNOWN_FIELD = re.compile(r"unknown field `(?:[^`]*\.)?(\w+)`|field `(?:[^`]*\.)?(\w+)`: edged \S+ has not got it")
+_UNKNOWN_OP = re.compile(r'op "(\w+)"')
+
+
+def _missing(code: str, message: str) -> str | None:
+    """The feature that an older daemon lacks, by what it says to fields and verbs that it does not know."""
+    found = {"bad_request": _UNKNOWN_FIELD, "unknown_op": _UNKNOWN_OP}.get(code)
+    match = found.match(message) if found is not None else None
+    if match is None:
+        return None
+    name = next(group for group in match.groups() if group)
+    name = _PART_OF.get(name, name)
+    return name if name in (VERBS if code == "unknown_op" else FEATURES) else None
+
+
+def missing(feature: str, version: str) -> MissingFeature:
+    """By what `ping` says."""
+    error = MissingFeature("bad_request", f"edged {version or '?'} has no feature `{feature}`")
+    error.feature = feature
+    return error
+
+
 SHORTEST_S, LONGEST_S = 0.05, 86_400.0
 """Bounds of what a server may ask to wait: one that says 0 would be asked without end."""
 
@@ -140,9 +174,15 @@ def error_of(reply: Mapping[str, Any]) -> ReplyError:
     if not isinstance(error, Mapping):
         return Internal("internal", f"an error reply without an error: {error!r}", raw=reply)
     code, after = str(error.get("code", "internal")), error.get("retry_after_ms")
+    message = str(error.get("message", ""))
+    feature = _missing(code, message)
+    if feature is not None:
+        lacking = MissingFeature(code, f"this daemon has no feature `{feature}` ({message})", raw=reply)
+        lacking.feature = feature
+        return lacking
     return BY_CODE.get(code, ReplyError)(
         code,
-        str(error.get("message", "")),
+        message,
         retryable=error.get("retryable") is True,
         retry_after=_seconds(after),
         raw=reply,

@@ -18,20 +18,20 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack
 
 import zmq
 
-from edged.client.base import RESULT_WAIT_S, Base, StreamBase, found, outcome_of, result_of
-from edged.client.bodies import Options, Turns, tokenize_fields
+from edged.client.base import RESULT_WAIT_S, Base, StreamBase, demand, found, outcome_of, result_of
+from edged.client.bodies import Options, Turns, embed_fields, tokenize_fields, turns
 from edged.client.call import Call
 from edged.client.errors import EdgedError, NotFound
 from edged.client.exchange import Exchange
 from edged.client.lines import Lines
 from edged.client.reading import Event, Piece
-from edged.client.replies import Pong, Progress, Result, Status, Tokens, typed
+from edged.client.replies import Embeddings, Pong, Progress, Result, Status, Tokens, Transcript, Warmth, typed
 from edged.client.steps import Message
 
 
@@ -131,6 +131,31 @@ class Client(Base):
         """Waits for the model to be loaded, if the deadline allows."""
         call = self._one("tokenize", tokenize_fields(text, messages), deadline_s, patient=True)
         return typed(self._call(call), Tokens)
+
+    def embed(self, texts: Sequence[str], *, deadline_s: float | None = None) -> Embeddings:
+        """Unit vectors of 1–64 texts, in order. ContextOverflow for a text longer than the context, TooLarge for
+        vectors of over 1 MiB: send fewer. `deadline_s`: from now, waiting included; default `Pace.deadline_s`.
+        """
+        return typed(self._call(self._long("embed", embed_fields(texts), deadline_s)), Embeddings)
+
+    def warm(self, messages: Turns, *, deadline_s: float | None = None) -> Warmth:
+        """Has the beginning of a conversation read ahead, at low priority: a later prompt that begins so starts sooner.
+        A system message alone is the usual case: `warm([{"role": "system", "content": …}])`.
+        """
+        return typed(self._call(self._long("warm", {"messages": turns(messages)}, deadline_s)), Warmth)
+
+    def session(self, name: str, *, deadline_s: float | None = None) -> Transcript:
+        """What was said in a session, the newest turns. NotFound when there is none of that name."""
+        return typed(self._call(self._session(name, "get", deadline_s)), Transcript)
+
+    def delete_session(self, name: str, *, deadline_s: float | None = None) -> None:
+        """NotFound when there is none of that name; Busy while a turn waits or runs."""
+        self._call(self._session(name, "delete", deadline_s))
+
+    def require(self, *features: str, deadline_s: float | None = None) -> None:
+        """Asks every endpoint for its `features`. Raises MissingFeature for the first that is not among them."""
+        for endpoint in self.endpoints:
+            demand(typed(self._call(self._one("ping", {}, deadline_s, at=[endpoint])), Pong), features)
 
     def call(self, op: str, *, deadline_s: float | None = None, **fields: Any) -> dict[str, Any]:
         """Any verb with one reply, as it comes: those of `control`, those of newer daemons."""

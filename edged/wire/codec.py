@@ -26,6 +26,7 @@ PROTOCOL: Final = 1
 FEATURES: Final = (
     "cancel",
     "detach",
+    "embed",
     "generate",
     "messages",
     "priority",
@@ -42,6 +43,7 @@ FEATURES: Final = (
     "sys_health",
     "sys_model",
     "tokenize",
+    "warm",
 )
 """What `ping` lists: a client asks before it uses a newer field."""
 
@@ -52,6 +54,8 @@ REQUEST_OPS: Final[Mapping[str, type[m.ClientRequest]]] = {
     "ping": m.Ping,
     "status": m.Status,
     "tokenize": m.TokenizeRequest,
+    "embed": m.EmbedRequest,
+    "warm": m.WarmRequest,
 }
 CONTROL_OPS: Final[Mapping[str, type[m.ClientRequest]]] = {
     "requests": m.Requests,
@@ -60,7 +64,7 @@ CONTROL_OPS: Final[Mapping[str, type[m.ClientRequest]]] = {
     "resume": m.Resume,
 }
 CONTROL_LATER: Final = frozenset({"reload", "profile", "config", "sessions"})
-REQUEST_LATER: Final = frozenset({"embed", "session", "warm"})
+REQUEST_LATER: Final = frozenset({"session"})
 
 LATER_FIELDS: Final = frozenset(
     {
@@ -186,7 +190,7 @@ def _typed(data: dict[str, Any], limits: Limits, *, control: bool, socket_type: 
     kind = _kind(data, control=control)
     for name in [name for name, value in data.items() if value is None]:
         raise RejectedError(Code.BAD_REQUEST, f"field {_quote(name)} is null; leave it out instead")
-    if kind in (m.Generate, m.TokenizeRequest):
+    if kind in (m.Generate, m.TokenizeRequest, m.WarmRequest):
         _refuse_later_fields(data)
         _need_content(data)
     try:
@@ -199,6 +203,11 @@ def _typed(data: dict[str, Any], limits: Limits, *, control: bool, socket_type: 
         case m.TokenizeRequest():
             _one_of("text", request.text, request.messages)
             _no_nul(request.text, request.messages, "text")
+        case m.WarmRequest():
+            _no_nul(None, request.messages, "messages")
+        case m.EmbedRequest():
+            for index, text in enumerate(request.input):
+                _no_nul(text, None, f"input[{index}]")
         case m.Cancel(identity=str()) if not control:
             raise RejectedError(Code.FORBIDDEN, "`cancel` with `identity` is for the control socket")
     return request

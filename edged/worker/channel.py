@@ -58,10 +58,12 @@ class Channel:
             if len(data) < _READ:
                 return messages
 
-    def wait(self, also: int | None) -> bool:
-        """Sleeps until something comes; sends meanwhile what is left. True: `also` is readable."""
+    def wait(self, also: int | None, timeout_ms: int | None = None) -> bool:
+        """Sleeps until something comes, or so long; sends meanwhile what is left. True: `also` is readable."""
         while True:
-            ready = self._wait(read=True, also=also, timeout_ms=None)
+            ready = self._wait(read=True, also=also, timeout_ms=timeout_ms)
+            if not ready:
+                return False
             if self._out and ready.get(self._sock.fileno(), 0) & select.POLLOUT:
                 self._flush()
                 ready[self._sock.fileno()] &= ~select.POLLOUT

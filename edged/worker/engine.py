@@ -90,6 +90,11 @@ class Engine:
         self.warnings += self._threads.warnings
         return pins
 
+    def lend_threads(self, context: llama.Context) -> None:
+        """Another context of this model computes with the same threads."""
+        assert self._threads is not None, "warm_up comes first"
+        self._threads.lend(context)
+
     def step(self, spans: Sequence[Span], *, prefill: bool) -> list[int]:
         """Decodes; returns the batch row of each wanted output, in order. Raises llama's EngineErrors."""
         assert self._threads is not None, "warm_up comes first"

@@ -29,6 +29,7 @@ from edged.messages import (
 )
 from edged.worker.archive import Fetched
 from edged.worker.channel import Channel
+from edged.worker.embedding import Embedding
 from edged.worker.engine import Span
 from edged.worker.jobs import ContextOverflowError, Job
 from edged.worker.llama import NoSlotError
@@ -36,7 +37,7 @@ from edged.worker.loading import Loaded
 from edged.worker.meter import CacheMeter, Meter
 from edged.worker.mover import Mover
 from edged.worker.plan import Move, Plan
-from edged.worker.prepare import Prepared
+from edged.worker.prepare import Prepared, PreparedTexts
 from edged.worker.prompt import Prompt
 from edged.worker.request import Reading, Request, Warming
 from edged.worker.scheduler import Scheduler
@@ -57,6 +58,7 @@ class Loop:
         )
         self._disk_takes_all = cache.disk == "all"
         self._mover = Mover(self._engine, self._scheduler, self._archive)
+        self._embedding = Embedding(self._engine)
         self._preparing: set[int] = set()
         self._requests: dict[int, Reading] = {}
         self._meter = Meter()
@@ -66,9 +68,9 @@ class Loop:
 
     def run(self) -> None:
         """Until Quit. Raises LinkClosed when the daemon is gone, EngineError when the engine is."""
-        idle = True
+        decoding = False
         while True:
-            if idle:
+            if not (decoding or self._embedding.runnable):
                 self._idle()
             for message in self._channel.receive():
                 self._handle(message)
@@ -77,7 +79,8 @@ class Loop:
             self._take_fetched()
             if self._quit:
                 return
-            idle = not self._step() if self._scheduler.runnable else True
+            decoding = self._scheduler.runnable and self._step()
+            self._channel.send(*self._embedding.turn(busy=decoding))
 
     def _idle(self) -> None:
         """Nothing to decode: there is no request, or those that are wait for a snapshot."""
@@ -85,7 +88,7 @@ class Loop:
             self._scheduler.check()
             self._engine.check({seq: r.used for seq, r in self._scheduler.kv.residents()})
         self._tell_slots()
-        if self._channel.wait(self._prepare.wake):
+        if self._channel.wait(self._prepare.wake, self._embedding.rest_ms()):
             self._prepare.clear()
 
     def _take_fetched(self) -> None:
@@ -112,8 +115,10 @@ class Loop:
             case Tokenize():
                 self._prepare.put(message)
             case Embed(rid=rid):
-                self._channel.send(Refused(rid, Code.INTERNAL, "no embeddings yet"))
+                self._embedding.expect(rid)
+                self._prepare.put(message)
             case Abort(rid=rid):
+                self._embedding.abort(rid)
                 if rid in self._preparing:
                     self._preparing.remove(rid)
                     self._prepare.drop(rid)
@@ -144,13 +149,15 @@ class Loop:
             self._mover.save(time.monotonic() + seconds, everything=self._disk_takes_all)
         self._archive.close(remove_ram=True, timeout=seconds + 0.5)
 
-    def _prepared(self, done: Prepared) -> None:
+    def _prepared(self, done: Prepared | PreparedTexts) -> None:
         match done:
             case Prepared(job=Tokenize(rid=rid), result=result):
                 if isinstance(result, list):
                     self._channel.send(Tokenized(rid, result, len(result) + 1 <= self._engine.cells))
                 elif isinstance(result, Refused):
                     self._channel.send(result)
+            case PreparedTexts(job=Embed(rid=rid), result=texts):
+                self._channel.send(*self._embedding.prepared(rid, texts))
             case Prepared(job=Start() | Warm() as job, result=result) if job.rid in self._preparing:
                 self._preparing.remove(job.rid)
                 if isinstance(result, Refused):

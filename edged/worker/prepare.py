@@ -10,25 +10,35 @@ import contextlib
 import os
 import queue
 import threading
+from array import array
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from edged.errors import Code
-from edged.messages import Message, Refused, Shape, Start, Tokenize, Warm
+from edged.messages import Embed, Message, Refused, Shape, Start, Tokenize, Warm
 from edged.worker.chat import ChatTemplate, TemplateRefusalError
 from edged.worker.prompt import PLAIN, Prompt, Prompts
 from edged.worker.vocabulary import Vocabulary
 
-Job = Start | Warm | Tokenize
+Prompted = Start | Warm | Tokenize
+Job = Prompted | Embed
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A job done: its prompt's token ids, or why there are none."""
 
-    job: Job
+    job: Prompted
     result: Prompt | list[int] | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedTexts:
+    """The same for texts to be embedded."""
+
+    job: Embed
+    result: list[array[int]] | Refused
 
 
 class PromptMaker:
@@ -59,6 +69,10 @@ class PromptMaker:
         """Tokens of a text by itself."""
         return len(self._vocabulary.tokenize(text, special=False))
 
+    def whole(self, text: str) -> array[int]:
+        """A text that does not go on: with what the tokenizer puts at both ends. Compact: they may be many."""
+        return array("i", self.tokens(text, None) + self._vocabulary.end)
+
 
 class Prepare:
     """The thread with its two queues. `cells`: the context; `exact`: its memory cannot be trimmed."""
@@ -67,7 +81,7 @@ class Prepare:
         self._maker, self._cpus = maker, set(cpus)
         self._prompts = Prompts(maker.tokens, maker.count, cells=cells, exact=exact)
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        self._done: deque[Prepared] = deque()
+        self._done: deque[Prepared | PreparedTexts] = deque()
         self._dropped: set[int] = set()
         self.wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
@@ -81,7 +95,7 @@ class Prepare:
         """A job that nobody waits for: it is skipped, unless it is being done."""
         self._dropped.add(rid)
 
-    def take(self) -> list[Prepared]:
+    def take(self) -> list[Prepared | PreparedTexts]:
         """What is done by now. No system call: it is asked before every step."""
         return [self._done.popleft() for _ in range(len(self._done))]
 
@@ -98,10 +112,10 @@ class Prepare:
             if job.rid in self._dropped:
                 self._dropped.discard(job.rid)
                 continue
-            self._done.append(Prepared(job, self._work(job)))
+            self._done.append(self._texts(job) if isinstance(job, Embed) else Prepared(job, self._work(job)))
             os.eventfd_write(self.wake, 1)
 
-    def _work(self, job: Job) -> Prompt | list[int] | Refused:
+    def _work(self, job: Prompted) -> Prompt | list[int] | Refused:
         try:
             if isinstance(job, Tokenize):
                 return self._maker.tokens(job.text, job.messages)
@@ -113,3 +127,10 @@ class Prepare:
         if not prompt.tokens:
             return Refused(job.rid, Code.BAD_REQUEST, "the prompt has no tokens")
         return prompt
+
+    def _texts(self, job: Embed) -> PreparedTexts:
+        try:
+            return PreparedTexts(job, [self._maker.whole(text) for text in job.inputs])
+        except Exception as error:  # noqa: BLE001 - as above
+            why = f"preparing the texts failed ({type(error).__name__})"
+            return PreparedTexts(job, Refused(job.rid, Code.INTERNAL, why))

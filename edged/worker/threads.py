@@ -50,6 +50,14 @@ class ComputeThreads:
         else:
             pools.attach(self._context, pool, count)
 
+    def lend(self, context: llama.Context) -> None:
+        """Another context, never decoded at the same time, computes with the prefill threads."""
+        count = len(self._cores.prefill)
+        if self._prefill is None:
+            pools.set_count(context, count)
+        else:
+            pools.attach(context, self._prefill, count)
+
     def pins(self, before: set[int]) -> list[ThreadPin]:
         """The compute threads as the kernel shows them: this one and those that came with the first decodes."""
         tids = [os.getpid(), *sorted(cpu.tasks() - before - {os.getpid()})]

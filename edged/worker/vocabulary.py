@@ -28,6 +28,8 @@ class Vocabulary:
         eos = int(C.llama_vocab_eos(self._handle))
         self.eos_text = self._text(eos)
         self.add_bos = bool(C.llama_vocab_get_add_bos(self._handle)) and self.bos >= 0
+        self.end = [eos] if C.llama_vocab_get_add_eos(self._handle) and eos >= 0 else []
+        """What the tokenizer puts behind a whole text (never behind a prompt, which goes on)."""
         steering = {t for t in range(self.size) if self._is_steering(t)}
         named = {eos, int(C.llama_vocab_eot(self._handle))} - {-1}  # all other ends are control tokens
         self._ends = {t for t in steering | named if C.llama_vocab_is_eog(self._handle, t)}

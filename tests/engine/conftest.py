@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -44,9 +44,9 @@ def model_path() -> Path:
 class Worker:
     """The daemon's part: gives requests, collects what comes."""
 
-    def __init__(self, path: Path | str, **settings: object) -> None:
+    def __init__(self, path: Path | str, command: Sequence[str] = ("-m", "edged.worker"), **settings: object) -> None:
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "edged.worker", "--fd", str(theirs.fileno())]
+        command = [sys.executable, *command, "--fd", str(theirs.fileno())]
         self.process = subprocess.Popen(command, pass_fds=[theirs.fileno()])
         theirs.close()
         self.sock = ours

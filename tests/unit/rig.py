@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from edged.broker.broker import Broker, Output
+from edged.broker.broker import Asked, Broker, Output
 from edged.broker.instructions import Address, Caller, Emit, Instruction, Note, Raw, Refuse, Reply, Tell
 from edged.broker.streams import Stream
 from edged.broker.table import Request
@@ -141,7 +141,10 @@ class Rig:
         return self.checked(self.broker.asked(Caller(who, self.to()), Cancel(request_id, identity), b"", self.now))
 
     def tokenize(self, who: str = A, to: Address | None = None) -> list[Instruction]:
-        request = TokenizeRequest("t", "some text")
+        return self.ask(TokenizeRequest("t", "some text"), who, to)
+
+    def ask(self, request: Asked, who: str = A, to: Address | None = None) -> list[Instruction]:
+        """Any verb but `generate`."""
         return self.checked(self.broker.asked(Caller(who, to or self.to()), request, b"", self.now))
 
     def heard(self, output: Output) -> list[Instruction]:

@@ -28,7 +28,11 @@ from edged.messages import (
     Cancel,
     Done,
     Drain,
+    Embed,
+    Embedded,
+    EmbedRequest,
     Generate,
+    Message,
     Prefilled,
     Priority,
     Refused,
@@ -39,6 +43,9 @@ from edged.messages import (
     Tokenize,
     Tokenized,
     TokenizeRequest,
+    Warm,
+    Warmed,
+    WarmRequest,
 )
 from edged.wire import codec
 from unit.rig import A, B, PlainEncoder, body
@@ -114,7 +121,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.sequences = sequences
         self.worker: dict[int, Start] | None = None  # what the worker has; None: there is none
         self.forgotten: list[int] = []
-        self.tokenizing: list[int] = []
+        self.errands: list[Tokenize | Embed | Warm] = []
         self.cause = ""  # why requests may end as cancelled just now
         self.kept_story: list[Emit] = []
         self.do(self.broker.worker_ready("tiny", sequences))
@@ -154,11 +161,11 @@ class BrokerMachine(RuleBasedStateMachine):
                 self.worker[message.rid] = message
                 assert len(self.worker) <= self.sequences + PREPARE_AHEAD
             case Abort():
-                self.tokenizing = [rid for rid in self.tokenizing if rid != message.rid]
+                self.errands = [errand for errand in self.errands if errand.rid != message.rid]
                 if self.worker.pop(message.rid, None) is not None:
                     self.forgotten.append(message.rid)
-            case Tokenize():
-                self.tokenizing.append(message.rid)
+            case Tokenize() | Embed() | Warm():
+                self.errands.append(message)
 
     def replied(self, where: Address, fields: dict[str, Any]) -> None:
         question = self.questions[where]
@@ -391,13 +398,17 @@ class BrokerMachine(RuleBasedStateMachine):
         assert all(x.ended is None for x in others)
 
     @rule(
-        what=st.sampled_from(["tokenize", "tokenize", "resume", "resume", "drain"]),
+        what=st.sampled_from(["tokenize", "embed", "warm", "resume", "resume", "drain"]),
         identity=st.sampled_from(IDENTITIES),
     )
     def something_else(self, what: str, identity: str) -> None:
         match what:
             case "tokenize":
                 self.ask(identity, "tokenize", TokenizeRequest(None, "text"), self.now + 10)
+            case "embed":
+                self.ask(identity, "embed", EmbedRequest(["text", "other"]), self.now + 20)
+            case "warm":
+                self.ask(identity, "warm", WarmRequest([Message("user", "text")]), self.now + 20)
             case "drain":
                 self.ask(A, "drain", Drain(), self.now, "control")
             case _:
@@ -510,18 +521,25 @@ class BrokerMachine(RuleBasedStateMachine):
         words = (Prefilled(rid, 1, 4, 0), Sampled(rid, [1], "late"), Done(rid, "stop", None), Refused(rid, "x", "y"))
         assert self.broker.heard(words[kind], self.now) == []
 
-    @precondition(lambda self: self.tokenizing)
+    @precondition(lambda self: self.errands)
     @rule(refuse=st.booleans())
-    def tokenized(self, refuse: bool) -> None:
-        rid = self.tokenizing.pop(0)
-        self.hear(Refused(rid, "bad_request", "why") if refuse else Tokenized(rid, [1, 2], True))
+    def errand_done(self, refuse: bool) -> None:
+        errand = self.errands.pop(0)
+        match errand:
+            case Tokenize(rid=rid):
+                done = Tokenized(rid, [1, 2], True)
+            case Embed(rid=rid, inputs=texts):
+                done = Embedded(rid, [b"[1.0]"] * len(texts), 2)
+            case Warm(rid=rid):
+                done = Warmed(rid, 2, 1)
+        self.hear(Refused(errand.rid, "bad_request", "why") if refuse else done)
 
-    @precondition(lambda self: self.worker is not None and (self.worker or self.tokenizing))
+    @precondition(lambda self: self.worker is not None and (self.worker or self.errands))
     @rule()
     def worker_dies(self) -> None:
         had = set(self.worker)
         self.worker = None
-        self.tokenizing.clear()
+        self.errands.clear()
         self.forgotten.clear()
         self.do(self.broker.worker_lost("SIGSEGV", self.now), "lost")
         for rid in had:

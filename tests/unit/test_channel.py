@@ -27,6 +27,19 @@ def test_frames_go_both_ways(pair) -> None:
     assert link.UpReader().feed(peer.recv(4096)) == [Loading(0.5)]
 
 
+def test_a_wait_may_end_by_itself(pair) -> None:
+    channel, peer = pair
+    other = os.eventfd(0)
+    assert channel.wait(other, 1) is False
+    assert channel.wait(other, 0) is False
+    os.eventfd_write(other, 1)
+    assert channel.wait(other, 60_000) is True
+    os.close(other)
+    peer.sendall(link.encode(Quit()))
+    assert channel.wait(None, 60_000) is False
+    assert channel.receive() == [Quit()]
+
+
 def test_the_end_of_the_peer_is_told(pair) -> None:
     channel, peer = pair
     peer.close()

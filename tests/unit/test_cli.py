@@ -253,6 +253,123 @@ def test_status_of_a_strange_daemon(endpoint, serve):
     assert done.stdout == "state     new (not ready), edged ?\nthreads   a 1, 2.5\n"
 
 
+CACHE = {"idle_sequences": 2, "idle_cells": 900, "hits": 12, "misses": 3, "reused_tokens": 3400, "evicted": 1}
+CACHE |= {"ram_files": 3, "ram_bytes": 12_340_000, "disk_files": 1, "disk_bytes": 40_000_000, "restored": 2}
+CACHE |= {"written_bytes": 5, "set_aside_files": 1}
+
+
+def test_status_with_cache_and_sessions(endpoint, serve):
+    serve(
+        lambda request, number: [{**STATUS, "cache": CACHE, "sessions": {"count": 4, "bytes": 81_920, "failures": 1}}]
+    )
+    lines = edgectl(endpoint, "status").stdout.splitlines()
+    assert lines[6] == (
+        "cache     12 of 15 prompts found their beginning (3400 tokens not read again), 900 cells kept in 2 sequences, "
+        "3 snapshots in RAM, 12.3 MB, 1 snapshot on disk, 40.0 MB, bad files set aside: 1"
+    )
+    assert lines[7] == "sessions  4, 82 kB, failures: 1"
+    assert lines[8] == "speed     96.1 tokens/s"
+
+
+def test_status_of_an_empty_cache(endpoint, serve):
+    serve(lambda request, number: [{**STATUS, "cache": dict.fromkeys(CACHE, 0)}])
+    assert "cache" not in edgectl(endpoint, "status").stdout
+
+
+# ---- what belongs to issue B -----------------------------------------------------------------------------------
+
+
+def asking(serve, **result):
+    return serve(lambda request, number: [ticket(), *events("yes", **result)])
+
+
+def test_ask_sends_what_the_answer_must_look_like(endpoint, serve, tmp_path):
+    daemon = asking(serve)
+    schema, grammar = tmp_path / "s.json", tmp_path / "g.gbnf"
+    schema.write_text('{"type": "object"}')
+    grammar.write_text('root ::= "yes"')
+    edgectl(endpoint, "ask", "x", "--schema", str(schema), "--session", "s", "--reset", "--no-thinking")
+    edgectl(endpoint, "ask", "x", "--grammar", str(grammar), "--thinking", "--logprobs", "0")
+    edgectl(endpoint, "ask", "x", "--schema", "-", input='{"type": "array"}')
+    edgectl(endpoint, "ask", "x")
+    first, second, third, last = daemon.seen
+    assert (first["json_schema"], first["session"], first["reset"]) == ({"type": "object"}, "s", True)
+    assert first["thinking"] is False
+    assert (second["grammar"], second["thinking"], second["logprobs"]) == ('root ::= "yes"', True, 0)
+    assert third["json_schema"] == {"type": "array"}
+    assert set(last) == {"op", "id", "messages", "stream"}
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--reset"], "--reset needs --session"),
+        (["--schema", "a", "--grammar", "b"], "one of --schema and --grammar"),
+        (["--schema", "/nowhere/x"], "No such file"),
+        (["--grammar", "/dev"], "Is a directory"),
+        (["--schema", "-"], "expected a JSON object"),
+        (["--raw", "--session", "s"], "--session needs the messages"),
+    ],
+)
+def test_what_ask_does_not_take(endpoint, serve, words, why):
+    asking(serve)
+    done = edgectl(endpoint, "ask", "x", *words, input="[1]")
+    assert done.returncode == 2
+    assert why in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_schema_on_stdin_leaves_no_place_for_the_prompt(endpoint, serve):
+    asking(serve)
+    done = edgectl(endpoint, "ask", "--schema", "-", input="{}")
+    assert (done.returncode, "give the prompt as an argument" in done.stderr) == (2, True)
+
+
+def test_ask_shows_likelihoods_and_remarks(endpoint, serve):
+    top = [{"id": 1, "token": "yes", "logprob": -0.1}, {"id": 2, "token": "\x1b[2J", "logprob": -3.0}]
+    asking(serve, logprobs=[{**top[0], "top": top}], dropped_turns=2, stored=False)
+    done = edgectl(endpoint, "ask", "x", "--logprobs", "2", "--session", "s")
+    assert done.stdout.splitlines() == [
+        "yes",
+        "TOKEN     %  LIKELIEST",
+        '"yes"  90.5  "yes" 90.5 "\\u001b[2J" 5.0',
+    ]
+    assert done.stderr.splitlines() == [
+        "edgectl: turns that no longer fit and were left out: 2",
+        "edgectl: this turn could not be stored: the session goes on without it",
+    ]
+
+
+def test_an_older_daemon_is_told_by_the_feature(endpoint, serve):
+    message = "field `session`: edged 0.1.0 has not got it (see `features` in `ping`)"
+    error = {"code": "bad_request", "message": message, "retryable": False}
+    serve(lambda request, number: [{"ok": False, "error": error}])
+    done = edgectl(endpoint, "ask", "x", "--session", "s")
+    assert done.returncode == 1
+    assert "this daemon has no feature `session`" in done.stderr
+
+
+def test_embed(endpoint, serve):
+    usage = {"prompt_tokens": 4, "total_tokens": 4}
+    vector = [0.1234567, -0.5, *[0.25] * 6]
+    daemon = serve(lambda request, number: [{"embeddings": [vector] * len(request["input"]), "usage": usage}])
+    done = edgectl(endpoint, "embed", "one", "two")
+    assert done.stdout == "8 numbers: 0.1235 -0.5000 0.2500 0.2500 0.2500 0.2500 …\n" * 2
+    assert json.loads(edgectl(endpoint, "embed", "--json", input="a\n\nb\nc\n").stdout)["embeddings"] == [vector] * 3
+    assert [request["input"] for request in daemon.seen] == [["one", "two"], ["a", "b", "c"]]
+    for words in (["embed", ""], ["embed", "a", ""]):
+        assert edgectl(endpoint, *words).returncode == 2
+    assert edgectl(endpoint, "embed", input="\n").returncode == 2
+
+
+def test_warm(endpoint, serve):
+    daemon = serve(lambda request, number: [{"tokens": 40, "cached_tokens": 30}])
+    assert edgectl(endpoint, "warm", "Be brief.").stdout == "40 tokens, 30 of them were read before\n"
+    turns = [{"role": "user", "content": "x"}]
+    assert json.loads(edgectl(endpoint, "warm", "--messages", "--json", input=json.dumps(turns)).stdout)["tokens"] == 40
+    assert [r["messages"] for r in daemon.seen] == [[{"role": "system", "content": "Be brief."}], turns]
+
+
 def test_ping(endpoint, serve):
     serve(lambda request, number: [{"version": "0.1.0", "features": ["generate"], "time": 1}])
     done = edgectl(endpoint, "ping")

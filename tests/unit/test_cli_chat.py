@@ -94,6 +94,36 @@ def test_a_line_that_does_not_fit_by_itself_ends_a_pipe(chat):
     assert done.stderr.endswith("edgectl: context_overflow: 9 tokens[2J, 8 fit\n")
 
 
+def test_a_session_is_sent_new_turns_only(chat, daemon):
+    done = piped(chat, "one\ntwo\n/reset\nthree\nfour\n", "--session", "kitchen", "--system", "Be brief.")
+    assert (done.returncode, done.stdout) == (0, "2: one\n2: two\n2: three\n2: four\n")
+    sent = [(contents(r), r["session"], r.get("reset", False)) for r in daemon.seen]
+    assert [contents for contents, *_ in sent] == [["Be brief.", word] for word in ("one", "two", "three", "four")]
+    assert [rest for _, *rest in sent] == [["kitchen", reset] for reset in (False, False, True, False)]
+
+
+def test_what_a_session_leaves_out_is_told_once(tmp_path):
+    left_out = iter([0, 2, 2, 3])
+
+    def answer(request, number):
+        return [ticket(), *events("x", dropped_turns=next(left_out), stored=number != 4)]
+
+    daemon = Daemon(f"ipc://{tmp_path}/request.sock", answer)
+    daemon.start()
+    done = piped([*CHAT, f"ipc://{tmp_path}/request.sock", "chat"], "a\nb\nc\nd\n", "--session", "s")
+    daemon.stop()
+    assert done.stderr.splitlines() == [
+        "(turns that no longer fit and were left out: 2)",
+        "(turns that no longer fit and were left out: 3)",
+        "(this turn could not be stored: the session goes on without it)",
+    ]
+
+
+def test_an_overflow_in_a_session_is_an_error(chat, daemon):
+    done = piped(chat, "one\nlong\n", "--session", "s")
+    assert (done.returncode, done.stdout) == (1, "1: one\n")
+
+
 def test_busy_is_said_and_tried_again_with_the_same_id(chat, daemon):
     done = piped(chat, "busy\n")
     assert (done.returncode, done.stdout) == (0, "1: busy\n")

@@ -37,6 +37,8 @@ NAMES = (
     "version",
     "uptime_s",
     "model",
+    "cache",
+    "sessions",
     "profile",
     "queue",
     "slots",
@@ -103,6 +105,15 @@ def test_a_reply_of_any_shape_is_shown_without_controls(status, width):
         assert printable(line) == line
         assert "\n" not in line
         assert width is None or cells(line) <= max(width, 22)
+
+
+FACTS = ("hits", "misses", "reused_tokens", "idle_sequences", "ram_files", "ram_bytes", "count", "bytes", "failures")
+
+
+@given(st.dictionaries(st.sampled_from(FACTS), JSON))
+def test_cache_and_sessions_of_any_shape(facts):
+    for line in drawn(glance({"cache": facts, "sessions": facts}, 0.0), None):
+        assert printable(line) == line
 
 
 def test_where_control_is():

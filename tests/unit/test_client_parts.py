@@ -9,7 +9,7 @@ import pytest
 
 from edged import client
 from edged.client import bodies, errors, where
-from edged.client.replies import Progress, Result, Status, typed
+from edged.client.replies import Progress, Result, Status, Transcript, typed
 from edged.errors import RETRYABLE, Code
 
 RESULT = {"ok": True, "id": "a", "text": "x", "finish_reason": "stop"}
@@ -125,3 +125,86 @@ def test_a_client_machine_needs_zmq_and_msgspec_only():
     assert ours == {"edged.places"}
     assert "asyncio" not in loaded
     assert then == "True"
+
+
+OLD = "edged 0.1.0 has not got it (see `features` in `ping`)"
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "feature"),
+    [
+        ("bad_request", f"field `session`: {OLD}", "session"),
+        ("bad_request", f"field `tool_choice`: {OLD}", "tools"),
+        ("bad_request", "field `messages[2].tool_calls`: edged 0.1.0 has not got it", "tools"),
+        ("bad_request", "unknown field `thinking`", "thinking"),
+        ("bad_request", "unknown field `messages[0].tool_call_id`", "tools"),
+        ("unknown_op", 'op "embed": no such verb', "embed"),
+        ("unknown_op", 'op "warm": edged 0.1.0 has not got it yet', "warm"),
+        ("bad_request", "unknown field `temper`", None),
+        ("bad_request", "field `session`: expected str, got int", None),
+        ("unknown_op", 'op "telepathy": no such verb', None),
+        ("not_found", "unknown field `session`", None),
+        ("bad_request", "", None),
+    ],
+)
+def test_an_older_daemon_lacks_a_feature_by_name(code, message, feature):
+    error = errors.error_of({"ok": False, "error": {"code": code, "message": message}})
+    assert error.code == code
+    assert isinstance(error, client.MissingFeature) is (feature is not None)
+    if feature is not None:
+        assert error.feature == feature
+        assert f"`{feature}`" in str(error)
+        assert not error.retryable
+        assert isinstance(error, client.BadRequest)
+
+
+def test_new_fields_of_a_request():
+    tool = {"type": "function", "function": {"name": "f"}}
+    given = {"session": "s", "reset": True, "logit_bias": {5: -1.5}, "logprobs": 2, "json_schema": {"type": "object"}}
+    given |= {"tools": [tool], "tool_choice": "auto", "thinking": False}
+    fields = bodies.generate_fields("hi", "i", given)
+    assert fields.pop("messages")
+    assert fields.pop("logit_bias") == [(5, -1.5)]
+    assert fields.pop("id") == "i"
+    assert fields == {name: value for name, value in given.items() if name != "logit_bias"}
+    assert bodies.generate_fields("hi", "i", {"logit_bias": [(1, 2.0)], "grammar": "g"})["logit_bias"] == [(1, 2.0)]
+    assert bodies.embed_fields(("a", "b")) == {"input": ["a", "b"]}
+    with pytest.raises(TypeError):
+        bodies.embed_fields("one text")
+
+
+def test_new_fields_of_a_result():
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}}
+    top = [{"id": 1, "token": "a", "logprob": -0.1}, {"id": 2, "token": "b", "logprob": -2}]
+    reply = {**RESULT, "session": "s", "dropped_turns": 3, "tool_calls": [call], "reasoning": "why", "stored": False}
+    result = typed({**reply, "logprobs": [{**top[0], "top": top}]}, Result)
+    assert (result.session, result.dropped_turns, result.reasoning, result.stored) == ("s", 3, "why", False)
+    assert result.tool_calls[0].function.name == "f"
+    assert result.logprobs[0].top[1].logprob == -2
+    assert result.message == {"role": "assistant", "content": "x", "tool_calls": [call]}
+    plain = typed(RESULT, Result)
+    assert plain.message == {"role": "assistant", "content": "x"}
+    assert (plain.session, plain.dropped_turns, plain.tool_calls, plain.reasoning, plain.logprobs, plain.stored) == (
+        *(None, 0, (), None, (), True),
+    )
+
+
+def test_a_transcript():
+    turn = {"id": "a", "messages": [{"role": "user", "content": "x"}], "finish_reason": "stop", "usage": {}}
+    reply = {"ok": True, "session": "s", "turns": [turn], "turns_total": 4, "omitted": 3, "bytes": 9, "updated": 1.5}
+    found = typed(reply, Transcript)
+    assert (found.turns[0].messages[0]["content"], found.omitted, found.dropped_turns) == ("x", 3, 0)
+    assert found.raw == reply
+
+
+def test_a_session_sticks_to_its_box():
+    endpoints = [f"ipc:///{n}/request.sock" for n in "abcdef"]
+    edged = client.Client(endpoints)
+
+    def first(affinity, **options):
+        settings = {"id": None, "deadline_s": None, "answer_s": None, "affinity": affinity, "retry": True}
+        return edged._exchange(None, "x", options, **settings).endpoint
+
+    assert first(None, session="kitchen") == first("kitchen")
+    assert first("hall", session="kitchen") == first("hall")
+    assert edged._session("kitchen", "get", None)._choice.order[0] == first("kitchen")

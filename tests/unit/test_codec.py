@@ -222,6 +222,7 @@ def test_verbs_to_come_are_unknown_on_request(op: str) -> None:
 
 def test_control_has_everything_that_request_has() -> None:
     minimal = {"generate": {"prompt": "x"}, "result": {"id": "a"}, "cancel": {"id": "a"}, "tokenize": {"text": "x"}}
+    minimal |= {"embed": {"input": ["x"]}, "warm": {"messages": [{"role": "user", "content": "x"}]}}
     for op, kind in REQUEST_OPS.items():
         body = {"op": op, **minimal.get(op, {})}
         assert type(decode(body)) is type(decode(body, control=True)) is kind
@@ -554,3 +555,45 @@ def test_retryable_codes_are_those_of_protocol_10() -> None:
 def test_ping_lists_what_works() -> None:
     assert list(codec.FEATURES) == sorted(set(codec.FEATURES))
     assert not LATER_FIELDS.intersection(codec.FEATURES)
+
+
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [
+        ({}, "field `input` is missing"),
+        ({"input": []}, "field `input`"),
+        ({"input": ["x"] * 65}, "field `input`"),
+        ({"input": "x"}, "field `input`"),
+        ({"input": ["x", ""]}, "field `input[1]`"),
+        ({"input": ["x", "a\0b"]}, "field `input[1]` contains NUL"),
+        ({"input": ["x"], "text": "x"}, "unknown field `text`"),
+        ({"input": ["x", 1]}, "field `input[1]`"),
+    ],
+)
+def test_what_embed_does_not_take(field: dict, told: str) -> None:
+    error = rejected({"op": "embed", "id": "e", **field})
+    assert error.code == Code.BAD_REQUEST
+    assert error.id == "e"
+    assert told in error.message
+
+
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [
+        ({}, "field `messages` is missing"),
+        ({"messages": []}, "field `messages`"),
+        ({"messages": [{"role": "user"}]}, "field `messages[0].content` is missing"),
+        ({"messages": [{"role": "user", "content": "\0"}]}, "field `messages[0].content` contains NUL"),
+        ({"messages": [{"role": "nobody", "content": "x"}]}, "field `messages[0].role`"),
+        ({"messages": [{"role": "user", "content": "x"}], "session": "s"}, ""),
+    ],
+)
+def test_what_warm_does_not_take(field: dict, told: str) -> None:
+    error = rejected({"op": "warm", **field})
+    assert error.code == Code.BAD_REQUEST
+    assert told in error.message
+
+
+def test_sixty_four_texts_and_no_more_bytes_than_a_request_has() -> None:
+    assert len(decode({"op": "embed", "input": ["x" * 100] * 64}).input) == 64
+    assert rejected({"op": "embed", "input": ["x" * 5000] * 64}).code == Code.TOO_LARGE

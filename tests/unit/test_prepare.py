@@ -5,8 +5,8 @@ from __future__ import annotations
 import select
 import threading
 
-from edged.messages import Tokenize
-from edged.worker.prepare import Prepare
+from edged.messages import Embed, Refused, Tokenize
+from edged.worker.prepare import Prepare, PromptMaker
 
 
 class Maker:
@@ -40,3 +40,41 @@ def test_a_dropped_job_is_not_done() -> None:
         ready += prepare.take()
     assert maker.done == ["first", "third"]
     assert [done.job.rid for done in ready] == [0, 2]
+
+
+class Words:
+    """Token n is the n-th letter; 0 begins a text, 99 ends a whole one."""
+
+    bos, add_bos, end = 0, True, [99]
+
+    def tokenize(self, text: str, *, special: bool) -> list[int]:
+        assert not special
+        if text == "boom":
+            raise RuntimeError("a secret of the text")
+        return [ord(c) - 96 for c in text]
+
+
+class Plain:
+    def plain(self, text: str) -> list[str]:
+        return [text]
+
+
+def prepared(*texts: str) -> object:
+    prepare = Prepare(PromptMaker(Words(), Plain()), {0})
+    prepare.start()
+    prepare.put(Embed(7, list(texts)))
+    assert select.select([prepare.wake], [], [], 30)[0]
+    (done,) = prepare.take()
+    assert done.job.rid == 7
+    return done.result
+
+
+def test_texts_to_embed_are_whole() -> None:
+    assert [list(text) for text in prepared("abc", "b")] == [[0, 1, 2, 3, 99], [0, 2, 99]]
+
+
+def test_trouble_with_one_text_is_its_requests_and_tells_no_text() -> None:
+    refused = prepared("a", "boom")
+    assert isinstance(refused, Refused)
+    assert (refused.rid, refused.code) == (7, "internal")
+    assert "secret" not in refused.message

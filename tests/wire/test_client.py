@@ -23,6 +23,7 @@ from edged.client import (
     Busy,
     Client,
     Loading,
+    MissingFeature,
     NoAnswer,
     NotFound,
     Pace,
@@ -95,6 +96,32 @@ def test_the_verbs(edged: Client) -> None:
     with pytest.raises(NotFound):
         edged.result("nobody")
     assert edged.generate(prompt="n=2", max_tokens=1).finish_reason == "length"
+    found = edged.embed(["one two", "three"])
+    assert found.embeddings == ((0.5,) * 4,) * 2
+    assert (found.usage.prompt_tokens, found.usage.total_tokens) == (3, 3)
+    assert found.model
+    assert (edged.warm("one two").tokens, edged.warm([{"role": "system", "content": "x"}]).cached_tokens) == (2, 1)
+    edged.require("embed", "warm", "stop")
+    with pytest.raises(MissingFeature, match="no feature `telepathy`") as caught:
+        edged.require("warm", "telepathy")
+    assert caught.value.feature == "telepathy"
+
+
+def test_an_embed_that_takes_long_is_asked_once(tmp_path: Path) -> None:
+    with running(tmp_path, limits=LIMITS) as box:
+        edged = Client(box.request_endpoint, pace=QUICK)
+        with pytest.raises(NoAnswer):
+            edged.embed(["stall=1"], deadline_s=1.0)
+        with pytest.raises(NoAnswer):
+            edged.embed(["stall=1"], deadline_s=0.1)
+        assert edged.embed(["one"]).embeddings  # two of a share of four are taken
+
+
+def test_a_worker_lost_over_an_embed_is_tried_again(tmp_path: Path) -> None:
+    with running(tmp_path, limits=LIMITS) as box:
+        with pytest.raises(WorkerLost):
+            Client(box.request_endpoint).embed(["die=KILL"], deadline_s=0.9)
+        assert Client(box.request_endpoint).embed(["one"], deadline_s=20).embeddings
 
 
 @pytest.mark.parametrize("mode", ["reply", "pub"])

@@ -10,7 +10,7 @@ import pytest
 from harness import Daemon
 from proxy import Proxy
 
-from edged.client import AsyncClient, Busy, Loading, NoAnswer, NotFound, Pace, Result
+from edged.client import AsyncClient, Busy, Loading, MissingFeature, NoAnswer, NotFound, Pace, Result
 
 LIMITS = {"drain_s": 0.2, "orphan_grace_ms": 300, "queue": 128, "queue_per_identity": 128}
 TEN = "".join(f"t{n} " for n in range(10))
@@ -22,6 +22,11 @@ def test_the_verbs(shared: Daemon) -> None:
             assert (await edged.status()).ready
             assert "stream_reply" in (await edged.ping()).features
             assert (await edged.tokenize("four")).count == 4
+            assert (await edged.embed(["one", "two"])).embeddings == ((0.5,) * 4,) * 2
+            assert (await edged.warm("one two")).tokens == 2
+            await edged.require("embed", "warm")
+            with pytest.raises(MissingFeature):
+                await edged.require("telepathy")
             result = await edged.generate("n=10", id="averbs")
             assert result.text == TEN
             assert await edged.result("averbs", wait_s=1) == result
