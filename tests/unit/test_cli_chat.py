@@ -191,7 +191,9 @@ def test_ctrl_c_cancels_the_answer_and_not_the_program(chat, daemon):
         terminal.expect("(cancelled, and not remembered)")
         terminal.expect("> ")
         daemon.wait_for("cancel")
-        terminal.send("half a li" + CTRL_C)
+        terminal.send("half a li")
+        terminal.expect("half a li")  # else it comes before the line editor listens, which then does not see it
+        terminal.send(CTRL_C)
         terminal.expect("> ")
         say(terminal, "whole", "1: whole\n")
     assert daemon.seen[1] == {"op": "cancel", "id": daemon.seen[0]["id"]}
