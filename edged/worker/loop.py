@@ -11,6 +11,8 @@ from edged.errors import Code
 from edged.messages import Abort, Down, Load, Prefilled, Quit, Ready, Refused, Start, Tokenize, Tokenized, Up
 from edged.worker.channel import Channel
 from edged.worker.engine import Engine, Span
+from edged.worker.form import Form
+from edged.worker.grammar import GrammarError
 from edged.worker.llama import NoSlotError
 from edged.worker.meter import Meter
 from edged.worker.prepare import Prepare, Prepared
@@ -91,16 +93,16 @@ class Loop:
                 if isinstance(result, Refused):
                     self._channel.send(result)
                 else:
-                    self._submit(start, result)
+                    self._submit(start, result, done.form)
                 self._tell_slots()
 
-    def _submit(self, start: Start, tokens: list[int]) -> None:
+    def _submit(self, start: Start, tokens: list[int], form: Form) -> None:
         try:
             limit = self._scheduler.submit(start.rid, len(tokens), start.max_tokens)
         except ContextOverflowError as error:
             self._channel.send(Refused(start.rid, Code.CONTEXT_OVERFLOW, str(error)))
             return
-        self._requests[start.rid] = Request(start, tokens, limit, self._engine.vocabulary)
+        self._requests[start.rid] = Request(start, tokens, limit, self._engine.vocabulary, form)
 
     # ---- one step
 
@@ -145,7 +147,11 @@ class Loop:
 
     def _sample(self, rid: int, row: int, out: list[Up]) -> None:
         request = self._requests[rid]
-        said, ended = request.accept(self._engine.sample(request.sampler, row, request.count))
+        try:
+            token = self._engine.sample(request.sampler, row, request.count, request.gate, request.logprobs)
+            said, ended = request.accept(token)
+        except GrammarError as error:
+            said, ended = [Refused(rid, Code.BAD_REQUEST, str(error))], True
         out += said
         if ended:
             self._forget(rid)

@@ -1,4 +1,4 @@
-"""The prepare thread: templates and tokenizing, off the decode loop.
+"""The prepare thread: templates, tokenizing and grammars, off the decode loop.
 
 Jobs go in by a queue and come back, in order, by another; an eventfd wakes the loop when it sleeps. The thread keeps
 to the spare CPUs. It holds no request state: a job that was aborted meanwhile is dropped by the loop.
@@ -15,31 +15,47 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from edged.errors import Code
-from edged.messages import Message, Refused, Start, Tokenize
+from edged.messages import Message, Refused, Shape, Start, Tokenize
 from edged.worker.chat import ChatTemplate, TemplateRefusalError
+from edged.worker.form import Form, FormMaker
+from edged.worker.grammar import GrammarError
 from edged.worker.vocabulary import Vocabulary
+
+PLAIN = Shape()
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A job done: its prompt's token ids, or why there are none."""
+    """A job done: its prompt's token ids, or why there are none; of a Start also the form of its answer."""
 
     job: Start | Tokenize
     result: list[int] | Refused
+    form: Form = Form()  # noqa: RUF009 - frozen
 
 
 class PromptMaker:
-    """Text or messages → token ids, BOS as the model asks."""
+    """Text or messages → token ids, BOS as the model asks; and the form of an answer."""
 
     def __init__(self, vocabulary: Vocabulary, template: ChatTemplate) -> None:
         self._vocabulary, self._template = vocabulary, template
+        self._forms = FormMaker(vocabulary, template.abilities)
 
-    def tokens(self, text: str | None, messages: Sequence[Message] | None) -> list[int]:
+    def form(self, start: Start) -> Form:
+        """Raises TemplateRefusalError, GrammarError."""
+        for token, _ in start.sampling.logit_bias:
+            if token >= self._vocabulary.size:
+                message = (
+                    f"field `logit_bias`: token {token} is none of this model's, which has {self._vocabulary.size}"
+                )
+                raise TemplateRefusalError(message)
+        return self._forms.make(start.shape, chat=start.messages is not None)
+
+    def tokens(self, text: str | None, messages: Sequence[Message] | None, shape: Shape = PLAIN) -> list[int]:
         """Raises TemplateRefusalError."""
         if messages is None:
             bos, segments = False, self._template.plain(text or "")
         else:
-            rendered = self._template.render(messages)
+            rendered = self._template.render(messages, self._forms.tools(shape), shape.thinking)
             bos, segments = rendered.bos, rendered.segments
         special = messages is not None
         ids = [t for s in segments for t in self._vocabulary.tokenize(s, special=special)]
@@ -83,17 +99,24 @@ class Prepare:
             if job.rid in self._dropped:
                 self._dropped.discard(job.rid)
                 continue
-            self._done.append(Prepared(job, self._work(job)))
+            self._done.append(self._work(job))
             os.eventfd_write(self.wake, 1)
 
-    def _work(self, job: Start | Tokenize) -> list[int] | Refused:
-        text = job.prompt if isinstance(job, Start) else job.text
+    def _work(self, job: Start | Tokenize) -> Prepared:
+        form = Form()
         try:
-            tokens = self._maker.tokens(text, job.messages)
-        except TemplateRefusalError as error:
-            return Refused(job.rid, Code.BAD_REQUEST, str(error))
+            if isinstance(job, Start):
+                form = self._maker.form(job)
+                tokens = self._maker.tokens(job.prompt, job.messages, job.shape)
+            else:
+                tokens = self._maker.tokens(job.text, job.messages)
+        except (TemplateRefusalError, GrammarError) as error:
+            return Prepared(job, Refused(job.rid, Code.BAD_REQUEST, str(error)))
+        except RecursionError:
+            return Prepared(job, Refused(job.rid, Code.BAD_REQUEST, "the request is nested too deeply"))
         except Exception as error:  # noqa: BLE001 - one request's trouble; its text must not reach the log
-            return Refused(job.rid, Code.INTERNAL, f"preparing the prompt failed ({type(error).__name__})")
+            what = f"preparing the prompt failed ({type(error).__name__})"
+            return Prepared(job, Refused(job.rid, Code.INTERNAL, what))
         if not tokens and isinstance(job, Start):
-            return Refused(job.rid, Code.BAD_REQUEST, "the prompt has no tokens")
-        return tokens
+            return Prepared(job, Refused(job.rid, Code.BAD_REQUEST, "the prompt has no tokens"))
+        return Prepared(job, tokens, form)
