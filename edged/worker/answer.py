@@ -63,7 +63,9 @@ class Answer:
 
     def feed(self, piece: bytes) -> str:
         """Bytes of the next token → text that may be shown now."""
-        data: bytes | None = self._held + piece
+        if self._call is not None:
+            self._call.automaton.work = 0
+        data = self._held + piece
         self._held = b""
         shown = ""
         while data:
@@ -124,7 +126,6 @@ class Answer:
             self._held = data[len(data) - keep :]
             return data[: len(data) - keep], b""
         automaton = self._call.automaton
-        automaton.work = 0
         self._state = automaton.walk(automaton.start, self._trigger)
         assert self._state is not None, "a call begins with its first words"
         self._phase, self._written = self._in_call, bytearray(self._trigger)
