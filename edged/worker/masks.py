@@ -55,6 +55,11 @@ class Masks:
         self._with_mask: list[State] = []
 
     def allows(self, state: State, token: int) -> bool:
+        """May this one come? Raises TooAmbiguousError."""
+        self._automaton.work = 0
+        return self._may(state, token)
+
+    def _may(self, state: State, token: int) -> bool:
         if token in self._pieces.ends:
             return state.final
         piece = self._pieces.pieces[token]
@@ -85,7 +90,7 @@ class Masks:
         for place, token in enumerate(top.tolist()):
             if place == LOST and not found:
                 return None
-            if self.allows(state, token):
+            if self._may(state, token):
                 found.append(token)
                 if len(found) == want:
                     return np.array(found, dtype=np.int64)

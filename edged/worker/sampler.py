@@ -9,9 +9,10 @@ Rules:
 * temperature 0 is greedy: penalties → greedy, and without penalties not even a chain: the argmax of the logits.
 * The draw at position i (0 = first token of the answer) depends on (seed, i) alone: the dist sampler is made anew for
   every token from a hash of both. So an answer can be carried on by another process without a generator's state.
-* With a grammar the chain gets only tokens that may come: the likeliest top_k of them and as many more as penalties can
-  push down, or all where truncation needs all. So top_k and top_p count among what is allowed, and a token that may
-  not come is never drawn. Bias is added to the logits in place: a row is sampled once.
+* With a grammar a token is drawn as without; when it may not come, a second draw (of its own, from the same seed and
+  position) is made among those that may: the likeliest top_k of them and as many more as penalties can push down, or
+  all where truncation needs all. The distribution is the model's under the condition of the grammar, and mostly one
+  token is looked at. Bias is added to the logits in place: a row is sampled once.
 """
 
 from __future__ import annotations
@@ -23,13 +24,16 @@ from edged.messages import Sampling
 from edged.worker import llama
 from edged.worker.automaton import State
 from edged.worker.logprobs import Logprobs
-from edged.worker.masks import Ids, Masks
+from edged.worker.masks import Masks
 
 PENALTY_WINDOW = 64
 """Tokens back that penalties look at, llama.cpp's default."""
 
 COLD = 1e-6
 """Below this temperature the largest logit takes it all, and dividing by it leaves the range of a float32: greedy."""
+
+_SECOND = 0x5BD1E995
+"""Sets second draws apart from first ones."""
 
 _RANDOM_SEED = 0xFFFFFFFF
 """LLAMA_DEFAULT_SEED: llama.cpp takes it for "draw a seed", so the hash must not give it."""
@@ -84,22 +88,30 @@ class Sampler:
             logits = llama.logits(context, row)
             for token, bias in self._bias:
                 logits[token] += bias
-        if self._chain is not None and not self._greedy:
-            llama.chain_replace_last(self._chain, self._fixed, llama.sampler_dist(draw_seed(self._seed, position)))
         if gate is not None:
-            masks, state = gate
-            logits = llama.logits(context, row)
-            return self._among(masks.best(state, logits, self._want), logits)
+            return self._gated(*gate, llama.logits(context, row), position)
         if self._chain is None:
             return int(np.argmax(llama.logits(context, row)))
+        self._draw(draw_seed(self._seed, position))
         return llama.sampler_sample(self._chain, context, row)
 
-    def _among(self, ids: Ids, logits: NDArray[np.float32]) -> int:
+    def _gated(self, masks: Masks, state: State, logits: NDArray[np.float32], position: int) -> int:
+        """Accepts what is chosen."""
         if self._chain is None:
-            return int(ids[0])
-        token = llama.sampler_apply(self._chain, ids, logits[ids])
+            token = int(np.argmax(logits))
+            return token if masks.allows(state, token) else int(masks.best(state, logits, 1)[0])
+        self._draw(draw_seed(self._seed, position))
+        token = llama.sampler_apply(self._chain, np.arange(logits.size), logits)
+        if not masks.allows(state, token):
+            self._draw(draw_seed(self._seed ^ _SECOND, position))
+            ids = masks.best(state, logits, self._want)
+            token = llama.sampler_apply(self._chain, ids, logits[ids])
         llama.sampler_accept(self._chain, token)
         return token
+
+    def _draw(self, seed: int) -> None:
+        if not self._greedy and self._chain is not None:
+            llama.chain_replace_last(self._chain, self._fixed, llama.sampler_dist(seed))
 
     def close(self) -> None:
         if self._chain is not None:
