@@ -11,7 +11,7 @@ vocabulary) is made once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -23,9 +23,14 @@ from edged.worker.chat import TemplateRefusalError
 from edged.worker.grammar import Chain, GrammarError, Node, Repeat, Rule, Until, maybe, one_of, text
 from edged.worker.masks import Masks, Pieces
 from edged.worker.probing import CLOSE, OPEN, Abilities, CallFormat, Start
-from edged.worker.vocabulary import Vocabulary
 
 _SPACES: Final = Repeat(one_of(" \n"), 0, 4)
+
+
+class Vocabulary(Protocol):
+    """What is needed of the model's tokens."""
+
+    def pieces_and_ends(self) -> tuple[list[bytes], set[int]]: ...
 
 
 @dataclass(frozen=True, slots=True)
