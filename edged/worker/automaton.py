@@ -23,6 +23,10 @@ from edged.worker.network import Network
 PLACES: Final = 4_000
 WORK: Final = 50_000
 KEPT: Final = 50_000
+EDGES: Final = 16
+"""Byte ranges that are looked at in the time of one place."""
+
+_TOO_MANY = "the grammar is too ambiguous, or has too many alternatives at one place"
 
 
 class TooAmbiguousError(GrammarError):
@@ -42,10 +46,11 @@ Place = tuple[int, Frame | None]
 class State:
     """`final`: the text may end here; without `places` it must."""
 
-    __slots__ = ("final", "mask", "next", "places")
+    __slots__ = ("final", "mask", "next", "places", "scan")
 
-    def __init__(self, places: frozenset[Place], *, final: bool) -> None:
+    def __init__(self, places: frozenset[Place], *, final: bool, scan: int = 0) -> None:
         self.places, self.final = places, final
+        self.scan = scan  # what a byte that was not seen here yet costs
         self.next: dict[int, State | None] = {}
         self.mask: object = None  # of the vocabulary, kept by edged.worker.masks
 
@@ -72,9 +77,12 @@ class Automaton:
         try:
             return state.next[byte]
         except KeyError:
+            self.work += state.scan
             seeds = [
                 (to, up) for node, up in state.places for low, high, to in self._net.edges[node] if low <= byte <= high
             ]
+            if self.work > WORK:
+                raise TooAmbiguousError(_TOO_MANY) from None
             found = state.next[byte] = self._closure(seeds) if seeds else None
             return found
 
@@ -106,7 +114,7 @@ class Automaton:
                     todo.append(new)
             self.work += 1
             if len(seen) > PLACES or self.work > WORK:
-                raise TooAmbiguousError("the grammar is too ambiguous, or has too many alternatives at one place")
+                raise TooAmbiguousError(_TOO_MANY)
         return self._kept(frozenset(places), final=final)
 
     def _frame(self, node: int, up: Frame | None) -> Frame | None:
@@ -127,7 +135,8 @@ class Automaton:
             self._size += len(places) + 4
             if self._size > KEPT:
                 self._forget()
-            state = self._states[key] = State(places, final=final)
+            edges = sum(len(self._net.edges[node]) for node, _ in places)
+            state = self._states[key] = State(places, final=final, scan=edges // EDGES)
         return state
 
     def _forget(self) -> None:

@@ -22,6 +22,8 @@ from edged.worker.grammar import GrammarError
 from edged.worker.vocabulary import Vocabulary
 
 PLAIN = Shape()
+_LONGEST = 400
+"""Characters of a reason: it may quote a name of the caller's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class Prepare:
             else:
                 tokens = self._maker.tokens(job.text, job.messages)
         except (TemplateRefusalError, GrammarError) as error:
-            return Prepared(job, Refused(job.rid, Code.BAD_REQUEST, str(error)))
+            return Prepared(job, Refused(job.rid, Code.BAD_REQUEST, str(error)[:_LONGEST]))
         except RecursionError:
             return Prepared(job, Refused(job.rid, Code.BAD_REQUEST, "the request is nested too deeply"))
         except Exception as error:  # noqa: BLE001 - one request's trouble; its text must not reach the log

@@ -188,3 +188,10 @@ def test_a_vocabulary_that_lacks_a_byte() -> None:
 
 def test_rules_may_be_called_anything() -> None:
     assert matches(Automaton({"root": Rule(".x"), ".x": Until(b"x")}), "aax")
+
+
+def test_bytes_that_lead_nowhere_count_as_work() -> None:
+    machine = automaton("root ::= (" + " | ".join(f'"a{chr(0x100 + i)}"' for i in range(1200)) + ")*")
+    masks = Masks(Pieces([b"", *(b"a" + bytes([i]) for i in range(256))], {0}), machine)
+    masks.best(machine.start, np.zeros(257, np.float32), None)
+    assert 256 * 1200 / 16 / 2 < machine.work < 50_000
