@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, Final
 
+import msgspec
+from msgspec import Raw
+
 from edged.broker.table import Request
+from edged.messages import TokenLogprob
 
 _WEIGHT: Final = 0.2
 """Of the newest value in the moving averages: some five requests back."""
@@ -38,9 +42,21 @@ def result_fields(request: Request, *, reason: str, stop: str | None, model: str
         "seed": request.sampling.seed,
         "restarts": request.restarts,
     }
+    if request.tool_calls:
+        fields["tool_calls"] = request.tool_calls
+    if request.reasoning is not None:
+        fields["reasoning"] = request.reasoning
+    if request.shape.logprobs:
+        fields["logprobs"] = request.logprobs
     if request.stream.lagged:
         fields["lagged"] = True
     return fields
+
+
+def logprob_entry(entry: TokenLogprob) -> Raw:
+    """As clients get it, encoded: a long answer has many, and bytes are the smallest to keep."""
+    top = [{"id": t.id, "token": t.token, "logprob": t.logprob} for t in entry.top]
+    return Raw(msgspec.json.encode({"id": entry.id, "token": entry.token, "logprob": entry.logprob, "top": top}))
 
 
 def _ms(seconds: float) -> float:

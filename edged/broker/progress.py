@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from edged.broker.endings import logprob_entry
 from edged.broker.gate import Phase
 from edged.broker.instructions import Instruction
 from edged.broker.lives import Lives
@@ -29,6 +30,7 @@ class Progress:
             case Sampled():
                 return self._sampled(request, message, now)
             case Done():
+                request.tool_calls, request.reasoning = message.tool_calls, message.reasoning
                 return self._lives.finish(request, now, reason=message.reason, stop=message.stop)
             case Refused():
                 code = Code(message.code) if message.code in _CODES else Code.INTERNAL
@@ -57,7 +59,10 @@ class Progress:
             request.first_token = now if request.first_token is None else request.first_token
             request.last_token = now
             self._lives.pace.counters["tokens"] += len(message.ids)
-        event = request.stream.token(message.text, len(message.ids), now)
+        logprobs = [logprob_entry(entry) for entry in message.logprobs]
+        request.logprobs += logprobs
+        streamed = logprobs if request.stream.mode is not False else []
+        event = request.stream.token(message.text, len(message.ids), now, streamed)
         if event is None or request.stream.mode is False:
             return []
         return [self._lives.emit(request, event)]

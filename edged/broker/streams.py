@@ -17,6 +17,7 @@ waiting `result` through itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -67,6 +68,7 @@ class Stream:
     mode: Literal[False, "pub", "reply"]
     seq: int = -1
     tokens_since: int = 0
+    logprobs_since: list[Any] = field(default_factory=list)
     lagged: bool = False
     last_event: float = 0.0
     pieces: list[str] = field(default_factory=list)
@@ -97,14 +99,19 @@ class Stream:
         self.last_event = now
         return {"id": self.id, "type": kind, "seq": self.seq, **fields}
 
-    def token(self, text: str, tokens: int, now: float) -> dict[str, Any] | None:
-        """Adds sampled tokens; an event only when there is text to show, its `n` counts those held back before."""
+    def token(self, text: str, tokens: int, now: float, logprobs: Sequence[Any] = ()) -> dict[str, Any] | None:
+        """Adds sampled tokens; an event only when there is text to show, its `n` counts those held back before.
+
+        Their `logprobs` come with them.
+        """
         self.tokens_since += tokens
+        self.logprobs_since += logprobs
         if not text:
             return None
         self.pieces.append(text)
         n, self.tokens_since = self.tokens_since, 0
-        return self.event("token", now, text=text, n=n)
+        told, self.logprobs_since = self.logprobs_since, []
+        return self.event("token", now, text=text, n=n, **({"logprobs": told} if told else {}))
 
     def snapshot(self, state: str) -> dict[str, Any]:
         return snapshot(self.id, self.seq, self.text, state)

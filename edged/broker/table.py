@@ -21,9 +21,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
+from msgspec import Raw
+
 from edged.broker.instructions import Address
 from edged.broker.streams import Stream
-from edged.messages import Generate, Sampling, Shape
+from edged.messages import Generate, Sampling, Shape, ToolCall
 
 
 class State(StrEnum):
@@ -81,6 +83,9 @@ class Request:
     history: list[Move] = field(default_factory=list)
     waiters: list[Waiter] = field(default_factory=list)
     ids: array[int] = field(default_factory=lambda: array("I"))
+    logprobs: list[Raw] = field(default_factory=list)  # one JSON object per token, when asked for
+    tool_calls: list[ToolCall] | None = None
+    reasoning: str | None = None
     prompt_tokens: int = 0
     cached_tokens: int = 0
     started: float | None = None

@@ -20,6 +20,7 @@ from edged import __version__
 from edged import messages as m
 from edged.config import Limits
 from edged.errors import Code, WireError
+from edged.wire import shapes
 
 PROTOCOL: Final = 1
 
@@ -28,6 +29,10 @@ FEATURES: Final = (
     "detach",
     "embed",
     "generate",
+    "grammar",
+    "json_schema",
+    "logit_bias",
+    "logprobs",
     "messages",
     "priority",
     "prompt",
@@ -42,7 +47,9 @@ FEATURES: Final = (
     "supersedes",
     "sys_health",
     "sys_model",
+    "thinking",
     "tokenize",
+    "tools",
     "warm",
 )
 """What `ping` lists: a client asks before it uses a newer field."""
@@ -70,16 +77,8 @@ LATER_FIELDS: Final = frozenset(
     {
         "session",
         "reset",
-        "logit_bias",
-        "logprobs",
-        "json_schema",
-        "grammar",
-        "tools",
-        "tool_choice",
-        "thinking",
     }
 )
-LATER_MESSAGE_FIELDS: Final = frozenset({"tool_calls", "tool_call_id"})
 
 STOP_BYTES: Final = 64
 _SURROGATE_ESCAPE: Final = re.compile(r"\\u[dD][89a-fA-F]")
@@ -236,18 +235,14 @@ def _refuse_later_fields(data: dict[str, Any]) -> None:
         raise RejectedError(
             Code.BAD_REQUEST, f"field `{name}`: edged {__version__} has not got it (see `features` in `ping`)"
         )
-    turns = data.get("messages")
-    for index, turn in enumerate(turns if isinstance(turns, list) else []):
-        for name in sorted(LATER_MESSAGE_FIELDS.intersection(turn) if isinstance(turn, dict) else ()):
-            raise RejectedError(
-                Code.BAD_REQUEST, f"field `messages[{index}].{name}`: edged {__version__} has not got it"
-            )
 
 
 def _need_content(data: dict[str, Any]) -> None:
-    """A message may lack its content when it has tool calls."""
+    """A message may lack its content when it has tool calls; OpenAI's clients write null then."""
     turns = data.get("messages")
     for index, turn in enumerate(turns if isinstance(turns, list) else []):
+        if isinstance(turn, dict) and turn.get("tool_calls") and turn.get("content", "") is None:
+            del turn["content"]
         if isinstance(turn, dict) and "content" not in turn and not turn.get("tool_calls"):
             raise RejectedError(Code.BAD_REQUEST, f"field `messages[{index}].content` is missing")
 
@@ -263,6 +258,9 @@ def _generate(request: m.Generate, limits: Limits, socket_type: str) -> m.Genera
             f"field `max_tokens` is {_short(str(request.max_tokens), 24)}, limits.max_tokens is {limits.max_tokens}"
         )
         raise RejectedError(Code.BAD_REQUEST, message)
+    objection = shapes.objection(request, limits)
+    if objection is not None:
+        raise RejectedError(Code.BAD_REQUEST, objection)
     if request.supersedes is not None and request.supersedes == request.id:
         raise RejectedError(Code.BAD_REQUEST, "field `supersedes` names the request itself")
     if request.stream == "reply" and socket_type == "REQ":
@@ -283,6 +281,9 @@ def _no_nul(text: str | None, turns: list[m.Message] | None, name: str) -> None:
     for index, turn in enumerate(turns or []):
         if "\0" in turn.content:
             raise RejectedError(Code.BAD_REQUEST, f"field `messages[{index}].content` contains NUL")
+    objection = shapes.messages_objection(turns or [])
+    if objection is not None:
+        raise RejectedError(Code.BAD_REQUEST, objection)
 
 
 def _friendly(message: str) -> str:

@@ -1,19 +1,23 @@
 """Messages → segments of text to tokenize, by the model's own chat template. Pure: no llama_cpp, the clock is given.
 
 The template runs in jinja2's immutable sandbox with what templates out in the world expect: `bos_token`, `eos_token`,
-`add_generation_prompt`, `tools` and `documents` (none), `raise_exception`, `strftime_now`, `tojson` as Hugging Face
-has it, loop controls. One that is missing, does not compile, or fails on a plain conversation is replaced by ChatML
-(`source` says which it is).
+`add_generation_prompt`, `tools`, `documents` (none), `enable_thinking` when given, `raise_exception`, `strftime_now`,
+`tojson` as Hugging Face has it, loop controls. One that is missing, does not compile, or fails on a plain conversation
+is replaced by ChatML (`source` says which it is).
 
 Each segment is tokenized on its own with special tokens enabled (see `edged.worker.guard`). A BOS that the template
 wrote is taken off and told apart, so that it is neither doubled nor lost.
+
+Tools and earlier calls are users' text as well: every string in them is guarded. A call's arguments are given as an
+object, as Hugging Face does it, or as their JSON text when they are none or the template fails on objects.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Literal, NoReturn
 
@@ -25,6 +29,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from edged.messages import Message
 from edged.worker.guard import Guard, choose_mark, fence, split
+from edged.worker.probing import probe
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>\n' }}"
@@ -32,6 +37,9 @@ CHATML = (
 )
 
 _PROBE = "edged test-renders this"
+_NO_WORD = re.compile(r"[^A-Za-z0-9_\-]")
+
+Turn = dict[str, Any]
 
 
 class TemplateRefusalError(Exception):
@@ -44,6 +52,15 @@ class Rendered:
 
     segments: list[str]
     bos: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a rendering is given beside the messages; `generation`: with the head of an answer."""
+
+    tools: list[dict[str, Any]] | None = None
+    thinking: bool | None = None
+    generation: bool = True
 
 
 class ChatTemplate:
@@ -59,6 +76,7 @@ class ChatTemplate:
         now: Callable[[], datetime] = datetime.now,
     ) -> None:
         self._bos, self._eos, self._now = bos, eos, now
+        specials = tuple(specials)
         self._guard = Guard(specials)
         self.source: Literal["model", "chatml"] = "model"
         self.warning: str | None = None
@@ -72,44 +90,82 @@ class ChatTemplate:
             self.source = "chatml"
             self.warning = f"chat template: {_line(error)}; ChatML is used instead"
             self._template = _compile(CHATML)
+        render = lambda turns, **more: self._render(turns, _Asked(**more))  # noqa: E731
+        self.abilities = probe(render, (template or "") if self.source == "model" else "", specials)
 
-    def render(self, messages: Sequence[Message], *, generation: bool = True) -> Rendered:
+    def render(
+        self,
+        messages: Sequence[Message],
+        tools: list[dict[str, Any]] | None = None,
+        thinking: bool | None = None,
+        *,
+        generation: bool = True,
+    ) -> Rendered:
         """Raises TemplateRefusalError."""
-        mark, contents = choose_mark([m.content for m in messages])
-        guarded = [self._guard.protect(c, mark) for c in contents]
-        roles = [m.role for m in messages]
-        segments = split(self._render(_turns(roles, guarded), generation), mark)
-        if self._guard.count(segments) != self._expected(roles, contents, generation):
-            segments = split(self._render(_turns(roles, [fence(c, mark) for c in guarded]), generation), mark)
+        if any(m.tool_calls for m in messages) and not self.abilities.shows_calls:
+            raise TemplateRefusalError("this model's chat template does not show `tool_calls`")
+        asked = _Asked(tools, thinking, generation)
+        try:
+            segments = self._guarded(_turns(messages, parse=True), asked)
+        except TemplateRefusalError:
+            if not any(m.tool_calls for m in messages):
+                raise
+            segments = self._guarded(_turns(messages, parse=False), asked)
         bos = bool(self._bos and segments and segments[0].startswith(self._bos))
         if bos:
             segments[0] = segments[0].removeprefix(self._bos)
         return Rendered([s for s in segments if s], bos)
+
+    def _guarded(self, turns: list[Turn], asked: _Asked) -> list[str]:
+        mark, _ = choose_mark([*_strings(turns), *_strings(asked.tools)])
+        turns, tools = (_map(v, lambda s: s.replace(mark, "")) for v in (turns, asked.tools))
+
+        def protect(text: str) -> str:
+            return self._guard.protect(text, mark)
+
+        def fenced(text: str) -> str:
+            """Names stay as they are: templates compare them."""
+            return fence(protect(text), mark) if _NO_WORD.search(text) else text
+
+        def segments(turns: list[Turn], tools: list[dict[str, Any]] | None) -> list[str]:
+            return split(self._render(turns, replace(asked, tools=tools)), mark)
+
+        out = segments(_map(turns, protect), _map(tools, protect))
+        if self._guard.count(out) != self._expected(turns, replace(asked, tools=tools)):
+            apart = [_map(t, fenced) | {"content": fence(protect(t["content"]), mark)} for t in turns]
+            out = segments(apart, _map(tools, fenced))
+        return out
 
     def plain(self, text: str) -> list[str]:
         """A raw prompt → segments."""
         mark, (text,) = choose_mark([text])
         return split(self._guard.protect(text, mark), mark)
 
-    def _expected(self, roles: Sequence[str], contents: Sequence[str], generation: bool) -> object:
-        """What the template itself writes around contents of the same kind (empty stays empty)."""
-        harmless = ["x" if c.strip() else c for c in contents]
+    def _expected(self, turns: list[Turn], asked: _Asked) -> object:
+        """What the template itself writes around texts of the same kind (empty stays empty)."""
+        harmless = [
+            _map(t, _harmless) | {"content": "x" if t["content"].strip() else t["content"], "role": t["role"]}
+            for t in turns
+        ]
         try:
-            return self._guard.count([self._render(_turns(roles, harmless), generation)])
+            asked = replace(asked, tools=_map(asked.tools, _harmless))
+            return self._guard.count([self._render(harmless, asked)])
         except TemplateRefusalError:
             return None
 
-    def _render(self, turns: list[dict[str, str]], generation: bool = True) -> str:
+    def _render(self, turns: list[Turn], asked: _Asked = _Asked()) -> str:
+        switch = {} if asked.thinking is None else {"enable_thinking": asked.thinking, "thinking": asked.thinking}
         try:
             return self._template.render(
                 messages=turns,
-                add_generation_prompt=generation,
-                tools=None,
+                add_generation_prompt=asked.generation,
+                tools=asked.tools,
                 documents=None,
                 bos_token=self._bos,
                 eos_token=self._eos,
                 raise_exception=_refuse,
                 strftime_now=lambda form: self._now().strftime(form),
+                **switch,
             )
         except TemplateRefusalError:
             raise
@@ -117,8 +173,62 @@ class ChatTemplate:
             raise TemplateRefusalError(f"the chat template failed on these messages: {_line(error)}") from error
 
 
-def _turns(roles: Sequence[str], contents: Sequence[str]) -> list[dict[str, str]]:
-    return [{"role": r, "content": c} for r, c in zip(roles, contents, strict=True)]
+def _turns(messages: Sequence[Message], *, parse: bool) -> list[Turn]:
+    return [_turn(m, parse=parse) for m in messages]
+
+
+def _turn(message: Message, *, parse: bool) -> Turn:
+    turn: Turn = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        turn["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {
+                    "name": call.function.name,
+                    "arguments": _arguments(call.function.arguments) if parse else call.function.arguments,
+                },
+            }
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id is not None:
+        turn["tool_call_id"] = message.tool_call_id
+    return turn
+
+
+def _arguments(text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value if isinstance(value, dict) else text
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from _strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
+
+
+def _map(value: Any, change: Callable[[str], str]) -> Any:
+    """The same with every string changed, keys too."""
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, dict):
+        return {change(key): _map(item, change) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_map(item, change) for item in value]
+    return value
+
+
+def _harmless(text: str) -> str:
+    return _NO_WORD.sub("x", text)
 
 
 class _Generation(Extension):

@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from edged.errors import EngineError
 from edged.messages import Load, ThreadPin
 from edged.system import cpu
-from edged.worker import llama
+from edged.worker import automaton, llama
+from edged.worker.logprobs import Logprobs
+from edged.worker.masks import Masks
 from edged.worker.plan import State
 from edged.worker.prefix import Rules, Sharing
 from edged.worker.sampler import Sampler
@@ -103,8 +105,15 @@ class Engine:
         llama.decode(self._context, self._rows.c)
         return rows
 
-    def sample(self, sampler: Sampler, row: int, position: int) -> int:
-        token = sampler.sample(self._context, row, position)
+    def sample(
+        self,
+        sampler: Sampler,
+        row: int,
+        position: int,
+        gate: tuple[Masks, automaton.State] | None = None,
+        logprobs: Logprobs | None = None,
+    ) -> int:
+        token = sampler.sample(self._context, row, position, gate, logprobs)
         if not 0 <= token < self.vocabulary.size:
             raise llama.FatalError(f"token {token} is not one of {self.vocabulary.size}")
         return token

@@ -336,5 +336,22 @@ def sampler_sample(chain: SamplerHandle, context: Context, row: int) -> int:
     return int(C.llama_sampler_sample(chain, context.handle, row))
 
 
+_CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+assert _CANDIDATE.itemsize == ctypes.sizeof(C.llama_token_data)
+
+
+def sampler_apply(chain: SamplerHandle, ids: NDArray[np.int64], logits: NDArray[np.float32]) -> int:
+    """What the chain selects among these tokens; not accepted."""
+    candidates = np.zeros(ids.size, _CANDIDATE)
+    candidates["id"], candidates["logit"] = ids, logits
+    array: Any = C.llama_token_data_array()
+    array.data = ctypes.cast(candidates.ctypes.data, ctypes.POINTER(C.llama_token_data))
+    array.size, array.selected, array.sorted = ids.size, -1, False
+    C.llama_sampler_apply(chain, ctypes.byref(array))
+    if not 0 <= array.selected < array.size:
+        raise FatalError("the sampler selected nothing")
+    return int(array.data[array.selected].id)
+
+
 def sampler_free(sampler: SamplerHandle) -> None:
     C.llama_sampler_free(sampler)

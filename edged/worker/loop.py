@@ -31,6 +31,8 @@ from edged.worker.archive import Fetched
 from edged.worker.channel import Channel
 from edged.worker.embedding import Embedding
 from edged.worker.engine import Span
+from edged.worker.form import Form
+from edged.worker.grammar import GrammarError
 from edged.worker.jobs import ContextOverflowError, Job
 from edged.worker.llama import NoSlotError
 from edged.worker.loading import Loaded
@@ -163,10 +165,10 @@ class Loop:
                 if isinstance(result, Refused):
                     self._channel.send(result)
                 elif isinstance(result, Prompt):
-                    self._submit(job, result)
+                    self._submit(job, result, done.form)
                 self._tell_slots()
 
-    def _submit(self, job: Start | Warm, prompt: Prompt) -> None:
+    def _submit(self, job: Start | Warm, prompt: Prompt, form: Form) -> None:
         given = Job(
             rid=job.rid,
             tokens=prompt.tokens,
@@ -185,7 +187,7 @@ class Loop:
         if isinstance(job, Warm):
             self._requests[job.rid] = Warming(job, prompt)
         else:
-            self._requests[job.rid] = Request(job, prompt, limit, self._engine.vocabulary)
+            self._requests[job.rid] = Request(job, prompt, limit, self._engine.vocabulary, form)
 
     # ---- one step
 
@@ -242,7 +244,11 @@ class Loop:
         request = self._requests[rid]
         if not isinstance(request, Request):
             return
-        said, ended = request.accept(self._engine.sample(request.sampler, row, request.count))
+        try:
+            token = self._engine.sample(request.sampler, row, request.count, request.gate, request.logprobs)
+            said, ended = request.accept(token)
+        except GrammarError as error:
+            said, ended = [Refused(rid, Code.BAD_REQUEST, str(error))], True
         out += said
         if ended:
             self._forget(rid)

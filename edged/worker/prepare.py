@@ -1,4 +1,4 @@
-"""The prepare thread: templates and tokenizing, off the decode loop.
+"""The prepare thread: templates, tokenizing and grammars, off the decode loop.
 
 Jobs go in by a queue and come back, in order, by another; an eventfd wakes the loop when it sleeps. The thread keeps
 to the spare CPUs. It holds no request state: a job that was aborted meanwhile is dropped by the loop.
@@ -18,19 +18,25 @@ from dataclasses import dataclass
 from edged.errors import Code
 from edged.messages import Embed, Message, Refused, Shape, Start, Tokenize, Warm
 from edged.worker.chat import ChatTemplate, TemplateRefusalError
+from edged.worker.form import Form, FormMaker
+from edged.worker.grammar import GrammarError
 from edged.worker.prompt import PLAIN, Prompt, Prompts
 from edged.worker.vocabulary import Vocabulary
 
 Prompted = Start | Warm | Tokenize
 Job = Prompted | Embed
 
+_LONGEST = 400
+"""Characters of a reason: it may quote a name of the caller's."""
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A job done: its prompt's token ids, or why there are none."""
+    """A job done: its prompt's token ids, or why there are none; of a Start also the form of its answer."""
 
     job: Prompted
     result: Prompt | list[int] | Refused
+    form: Form = Form()  # noqa: RUF009 - frozen
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +48,27 @@ class PreparedTexts:
 
 
 class PromptMaker:
-    """Text or messages → token ids, BOS as the model asks."""
+    """Text or messages → token ids, BOS as the model asks; and the form of an answer."""
 
     def __init__(self, vocabulary: Vocabulary, template: ChatTemplate) -> None:
         self._vocabulary, self._template = vocabulary, template
+        self._forms = FormMaker(vocabulary, template.abilities)
+
+    def form(self, start: Start) -> Form:
+        """Raises TemplateRefusalError, GrammarError."""
+        for token, _ in start.sampling.logit_bias:
+            if token >= self._vocabulary.size:
+                message = (
+                    f"field `logit_bias`: token {token} is none of this model's, which has {self._vocabulary.size}"
+                )
+                raise TemplateRefusalError(message)
+        return self._forms.make(start.shape, chat=start.messages is not None)
 
     def tokens(
         self,
         text: str | None,
         messages: Sequence[Message] | None,
-        shape: Shape = PLAIN,  # noqa: ARG002 - tools and thinking are to come
+        shape: Shape = PLAIN,
         *,
         generation: bool = True,
     ) -> list[int]:
@@ -59,7 +76,7 @@ class PromptMaker:
         if messages is None:
             bos, segments = False, self._template.plain(text or "")
         else:
-            rendered = self._template.render(messages, generation=generation)
+            rendered = self._template.render(messages, self._forms.tools(shape), shape.thinking, generation=generation)
             bos, segments = rendered.bos, rendered.segments
         special = messages is not None
         ids = [t for s in segments for t in self._vocabulary.tokenize(s, special=special)]
@@ -112,21 +129,27 @@ class Prepare:
             if job.rid in self._dropped:
                 self._dropped.discard(job.rid)
                 continue
-            self._done.append(self._texts(job) if isinstance(job, Embed) else Prepared(job, self._work(job)))
+            self._done.append(self._texts(job) if isinstance(job, Embed) else self._work(job))
             os.eventfd_write(self.wake, 1)
 
-    def _work(self, job: Prompted) -> Prompt | list[int] | Refused:
+    def _work(self, job: Prompted) -> Prepared:
+        form = Form()
+        result: Prompt | list[int] | Refused
         try:
             if isinstance(job, Tokenize):
-                return self._maker.tokens(job.text, job.messages)
-            prompt = self._prompts.make(job)
-        except TemplateRefusalError as error:
-            return Refused(job.rid, Code.BAD_REQUEST, str(error))
+                return Prepared(job, self._maker.tokens(job.text, job.messages))
+            if isinstance(job, Start):
+                form = self._maker.form(job)
+            result = self._prompts.make(job)
+        except (TemplateRefusalError, GrammarError) as error:
+            result = Refused(job.rid, Code.BAD_REQUEST, str(error)[:_LONGEST])
+        except RecursionError:
+            result = Refused(job.rid, Code.BAD_REQUEST, "the request is nested too deeply")
         except Exception as error:  # noqa: BLE001 - one request's trouble; its text must not reach the log
-            return Refused(job.rid, Code.INTERNAL, f"preparing the prompt failed ({type(error).__name__})")
-        if not prompt.tokens:
-            return Refused(job.rid, Code.BAD_REQUEST, "the prompt has no tokens")
-        return prompt
+            result = Refused(job.rid, Code.INTERNAL, f"preparing the prompt failed ({type(error).__name__})")
+        if isinstance(result, Prompt) and not result.tokens:
+            result = Refused(job.rid, Code.BAD_REQUEST, "the prompt has no tokens")
+        return Prepared(job, result, form)
 
     def _texts(self, job: Embed) -> PreparedTexts:
         try:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from edged.messages import Message, Shape, Start, Warm
+from edged.worker.chat import TemplateRefusalError
 from edged.worker.jobs import GROWTH
 from edged.worker.prefix import common
 
@@ -77,12 +78,18 @@ class Prompts:
         key = (scope, tuple(m.content for m in head), shape.tools, shape.tool_choice == "none", shape.thinking)
         shared = self._heads.pop(key, None)
         if shared is None:
-            one, other = (self._tokens(None, [*head, Message("user", word)], shape) for word in ("One", "2"))
-            shared = one[: common(one, other)]
+            shared = self._beginning(head, shape)
         self._heads[key] = shared
         while len(self._heads) > HEADS:
             self._heads.popitem(last=False)
         return len(shared) if tokens[: len(shared)] == shared else 0
+
+    def _beginning(self, head: list[Message], shape: Shape) -> list[int]:
+        try:
+            one, other = (self._tokens(None, [*head, Message("user", word)], shape) for word in ("One", "2"))
+        except TemplateRefusalError:  # a template that wants more than a system message and a user's
+            return []
+        return one[: common(one, other)]
 
     def _fitting(self, job: Start, messages: list[Message]) -> tuple[list[Message], int]:
         """What fits, and how many turns are left out."""

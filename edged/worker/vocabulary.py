@@ -55,6 +55,10 @@ class Vocabulary:
     def is_end(self, token: int) -> bool:
         return token in self._ends
 
+    def pieces_and_ends(self) -> tuple[list[bytes], set[int]]:
+        """The bytes of all tokens, and which of them end."""
+        return [self.piece(token) for token in range(self.size)], self._ends
+
     def piece(self, token: int) -> bytes:
         """A token's bytes in an answer."""
         if token in self._steering:

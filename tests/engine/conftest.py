@@ -25,10 +25,12 @@ from edged.messages import (
     Refused,
     Sampled,
     Sampling,
+    Shape,
     Slots,
     Start,
     Tokenize,
     Tokenized,
+    TokenLogprob,
     Up,
 )
 from edged.places import EMBEDDED_MODEL, models_dir
@@ -118,10 +120,11 @@ class Worker:
         max_tokens: int = 24,
         stop: list[str] | None = None,
         sampling: Sampling = GREEDY,
+        shape: Shape = Shape(),  # noqa: B008 - frozen
     ) -> int:
         rid = self.rid()
         messages = [Message("user", content)] if isinstance(content, str) else content
-        self.send(Start(rid, prompt, messages, max_tokens, stop or [], sampling))
+        self.send(Start(rid, prompt, messages, max_tokens, stop or [], sampling, shape))
         return rid
 
     def finish(self, *rids: int) -> dict[int, "Answer"]:
@@ -155,6 +158,7 @@ class Answer:
         self.prefilled: list[Prefilled] = []
         self.pieces: list[str] = []
         self.ids: list[int] = []
+        self.logprobs: list[TokenLogprob] = []
         self.end: Done | Refused | None = None
 
     @property
@@ -169,6 +173,7 @@ class Answer:
             case Sampled():
                 self.pieces.append(message.text)
                 self.ids += message.ids
+                self.logprobs += message.logprobs
             case Done() | Refused():
                 self.end = message
 

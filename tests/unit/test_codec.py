@@ -343,11 +343,6 @@ def test_fields_to_come_are_bad_request(name: str) -> None:
     bad(with_(**{name: True}), f"`{name}`", "has not got it")
 
 
-@pytest.mark.parametrize("name", ["tool_calls", "tool_call_id"])
-def test_fields_to_come_in_messages_are_bad_request(name: str) -> None:
-    bad(spoken(**{name: "x"}), f"messages[0].{name}", "has not got it")
-
-
 RANGES: dict[str, tuple[list[Any], list[Any]]] = {
     "stream": ([True, False, "pub", "reply"], ["sub", "", 1, 0, [], "true"]),
     "detach": ([True, False], [1, "true", 0]),

@@ -17,7 +17,29 @@ IMPURE = frozenset(
 """What does I/O, reads a clock or draws lots: not for modules that turn events into instructions."""
 
 BROKER_MAY = ("msgspec", "edged.messages", "edged.errors", "edged.config", "edged.broker")
-PURE_WORKER = tuple(f"edged.worker.{name}" for name in ("scheduler", "kvcache", "detok", "chat"))
+PURE_WORKER = tuple(
+    f"edged.worker.{name}"
+    for name in [
+        "scheduler",
+        "kvcache",
+        "detok",
+        "chat",
+        "guard",
+        "probing",
+        "grammar",
+        "gbnf",
+        "network",
+        "automaton",
+        "utf8ranges",
+        "masks",
+        "jsontext",
+        "schema",
+        "calling",
+        "form",
+        "answer",
+        "logprobs",
+    ]
+)
 PURE_CLIENT = tuple(
     f"edged.client.{name}"
     for name in ("steps", "errors", "replies", "reading", "choice", "attempts", "exchange", "call")

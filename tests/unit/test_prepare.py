@@ -7,6 +7,7 @@ import threading
 
 from edged.messages import Embed, Refused, Tokenize
 from edged.worker.prepare import Prepare, PromptMaker
+from edged.worker.probing import Abilities
 
 
 class Maker:
@@ -55,6 +56,8 @@ class Words:
 
 
 class Plain:
+    abilities = Abilities()
+
     def plain(self, text: str) -> list[str]:
         return [text]
 
