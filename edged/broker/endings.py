@@ -38,6 +38,10 @@ def result_fields(request: Request, *, reason: str, stop: str | None, model: str
         "seed": request.sampling.seed,
         "restarts": request.restarts,
     }
+    if request.talk is not None:
+        fields["session"] = request.talk.key[1]
+        if request.talk.dropped:
+            fields["dropped_turns"] = request.talk.dropped
     if request.stream.lagged:
         fields["lagged"] = True
     return fields

@@ -33,6 +33,8 @@ FEATURES: Final = (
     "result",
     "sampling",
     "seed",
+    "session",
+    "sessions",
     "snapshot",
     "status",
     "stop",
@@ -52,20 +54,20 @@ REQUEST_OPS: Final[Mapping[str, type[m.ClientRequest]]] = {
     "ping": m.Ping,
     "status": m.Status,
     "tokenize": m.TokenizeRequest,
+    "session": m.SessionRequest,
 }
 CONTROL_OPS: Final[Mapping[str, type[m.ClientRequest]]] = {
     "requests": m.Requests,
     "loglevel": m.LogLevel,
     "drain": m.Drain,
     "resume": m.Resume,
+    "sessions": m.SessionsRequest,
 }
-CONTROL_LATER: Final = frozenset({"reload", "profile", "config", "sessions"})
-REQUEST_LATER: Final = frozenset({"embed", "session", "warm"})
+CONTROL_LATER: Final = frozenset({"reload", "profile", "config"})
+REQUEST_LATER: Final = frozenset({"embed", "warm"})
 
 LATER_FIELDS: Final = frozenset(
     {
-        "session",
-        "reset",
         "logit_bias",
         "logprobs",
         "json_schema",
@@ -199,6 +201,8 @@ def _typed(data: dict[str, Any], limits: Limits, *, control: bool, socket_type: 
         case m.TokenizeRequest():
             _one_of("text", request.text, request.messages)
             _no_nul(request.text, request.messages, "text")
+        case m.SessionsRequest():
+            _sessions(request)
         case m.Cancel(identity=str()) if not control:
             raise RejectedError(Code.FORBIDDEN, "`cancel` with `identity` is for the control socket")
     return request
@@ -246,6 +250,10 @@ def _need_content(data: dict[str, Any]) -> None:
 def _generate(request: m.Generate, limits: Limits, socket_type: str) -> m.Generate:
     _one_of("prompt", request.prompt, request.messages)
     _no_nul(request.prompt, request.messages, "prompt")
+    if request.session is not None and request.prompt is not None:
+        raise RejectedError(Code.BAD_REQUEST, "field `session` goes with `messages`, not with `prompt`")
+    if request.reset and request.session is None:
+        raise RejectedError(Code.BAD_REQUEST, "field `reset` needs `session`")
     for index, stop in enumerate(request.stop or []):
         if len(stop.encode()) > STOP_BYTES:
             raise RejectedError(Code.BAD_REQUEST, f"field `stop[{index}]` has more than {STOP_BYTES} bytes")
@@ -261,6 +269,13 @@ def _generate(request: m.Generate, limits: Limits, socket_type: str) -> m.Genera
             Code.BAD_REQUEST, 'field `stream`: "reply" needs a DEALER socket, a REQ gets one reply only'
         )
     return msgspec.structs.replace(request, stream="pub") if request.stream is True else request
+
+
+def _sessions(request: m.SessionsRequest) -> None:
+    if request.action == "list" and request.session is not None:
+        raise RejectedError(Code.BAD_REQUEST, "field `session` needs an `action`: get or delete")
+    if request.action != "list" and (request.session is None or request.identity is None):
+        raise RejectedError(Code.BAD_REQUEST, f"`{request.action}` needs `identity` and `session`")
 
 
 def _one_of(name: str, text: str | None, turns: list[m.Message] | None) -> None:

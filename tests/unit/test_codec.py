@@ -206,8 +206,8 @@ def test_control_verbs_are_forbidden_on_request(op: str) -> None:
 
 
 def test_control_verbs_are_those_of_protocol_8() -> None:
-    assert {"requests", "loglevel", "drain", "resume"} == set(CONTROL_OPS)
-    assert {"reload", "profile", "config", "sessions"} == set(CONTROL_LATER)
+    assert {"requests", "loglevel", "drain", "resume", "sessions"} == set(CONTROL_OPS)
+    assert {"reload", "profile", "config"} == set(CONTROL_LATER)
 
 
 @pytest.mark.parametrize("op", sorted(CONTROL_LATER | REQUEST_LATER))
@@ -222,6 +222,7 @@ def test_verbs_to_come_are_unknown_on_request(op: str) -> None:
 
 def test_control_has_everything_that_request_has() -> None:
     minimal = {"generate": {"prompt": "x"}, "result": {"id": "a"}, "cancel": {"id": "a"}, "tokenize": {"text": "x"}}
+    minimal["session"] = {"session": "s", "action": "get"}
     for op, kind in REQUEST_OPS.items():
         body = {"op": op, **minimal.get(op, {})}
         assert type(decode(body)) is type(decode(body, control=True)) is kind
@@ -242,6 +243,7 @@ def test_cancel_with_identity_is_for_control() -> None:
         with_(stop="x"),
         with_(nonsense=1),
         with_(session="s"),
+        with_(reset=True),
         with_(max_tokens=0),
         {"op": "nope"},
         {"op": "drain"},
