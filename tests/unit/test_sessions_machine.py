@@ -1,7 +1,7 @@
 """Conversations of two callers, with a worker that dies and a store that is slow, fails or is lost with the daemon.
 
-The store is the real one on a database in memory; when it answers is the machine's choice. Every text names its
-caller, session and id, so that a history that reaches another session is seen.
+The store is the real one on a database in memory; it answers at once, or (`slow`) when the machine says so.
+Every text names its caller, session and id, so that a history that reaches another session is seen.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ class SessionsMachine(RuleBasedStateMachine):
         self.tags = itertools.count(1)
         self.tokens = itertools.count(1)
         self.peers: dict[Address, Peer] = {}
+        self.slow = False
         self.boot()
 
     def boot(self) -> None:
@@ -127,7 +128,7 @@ class SessionsMachine(RuleBasedStateMachine):
         assert start.rid not in self.worker
         assert not life.outcome
         self.worker[start.rid] = start
-        life.given = start
+        life.given, life.dropped = start, 0
         assert start.session == (life.session is not None)
         if life.session is None:
             return
@@ -179,16 +180,29 @@ class SessionsMachine(RuleBasedStateMachine):
     # ---- clients -------------------------------------------------------------------------------------------------
 
     @rule(
-        identity=st.sampled_from(IDENTITIES),
-        session=st.sampled_from(["s", "s", "s", "t", "u", None]),
-        name=st.sampled_from(IDS),
-        stream=st.sampled_from([False, "pub"]),
-        reset=st.sampled_from([False] * 5 + [True]),
-        system=st.sampled_from([None] * 4 + ["x", "y"]),
-        supersedes=st.sampled_from([None] * 3 + list(IDS)),
-        priority=st.sampled_from(["normal", "normal", "high"]),
+        asked=st.lists(
+            st.fixed_dictionaries(
+                {
+                    "identity": st.sampled_from([A, A, B]),
+                    "session": st.sampled_from(["s", "s", "s", "s", "t", "u", None]),
+                    "name": st.sampled_from(IDS),
+                    "stream": st.sampled_from([False, "pub"]),
+                    "reset": st.sampled_from([False] * 9 + [True]),
+                    "system": st.sampled_from([None] * 6 + ["x", "y"]),
+                    "supersedes": st.sampled_from([None] * 5 + list(IDS)),
+                    "priority": st.sampled_from(["normal", "normal", "high"]),
+                }
+            ),
+            min_size=1,
+            max_size=4,
+        )
     )
-    def generate(self, identity: str, session: str | None, name: str, reset: bool, system: Any, **fields: Any) -> None:
+    def generate(self, asked: list[dict[str, Any]]) -> None:
+        for fields in asked:
+            self.generated(**fields)
+        self.settle()
+
+    def generated(self, identity: str, session: str | None, name: str, reset: bool, system: Any, **fields: Any) -> None:
         text = f"{identity}/{session}/{name}"
         messages = [Message("user", text)]
         if session is not None and system is not None:
@@ -211,6 +225,7 @@ class SessionsMachine(RuleBasedStateMachine):
     @rule(identity=st.sampled_from(IDENTITIES), name=st.sampled_from(IDS))
     def cancel(self, identity: str, name: str) -> None:
         peer = self.ask(identity, Cancel(name))
+        self.settle()
         assert len(peer.answers) == 1
 
     @rule(
@@ -227,6 +242,7 @@ class SessionsMachine(RuleBasedStateMachine):
         peer = self.ask(identity, request, "control" if operator else "request")
         if action == "delete" and alive:
             assert peer.answers[0]["error"]["code"] == "busy"
+        self.settle()
 
     def living(self) -> list[Life]:
         return [life for life in self.lives.values() if not life.outcome]
@@ -234,22 +250,36 @@ class SessionsMachine(RuleBasedStateMachine):
     # ---- the worker ----------------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.worker)
-    @rule(data=st.data(), reason=st.sampled_from(["stop", "length"]), drop=st.integers(0, 2), says=st.integers(1, 4))
-    def work(self, data: st.DataObject, reason: str, drop: int, says: int) -> None:
-        rid = data.draw(st.sampled_from(sorted(self.worker)))
+    @rule(
+        data=st.data(),
+        steps=st.lists(
+            st.tuples(
+                st.sampled_from(["stop", "stop", "stop", "length", "read", "say"]), st.sampled_from([0, 0, 1, 2])
+            ),
+            min_size=1,
+            max_size=6,
+        ),
+    )
+    def work(self, data: st.DataObject, steps: list[tuple[str, int]]) -> None:
+        for what, drop in steps:
+            if self.worker:
+                self.worked(data.draw(st.sampled_from(sorted(self.worker))), what, drop)
+                self.settle()
+
+    def worked(self, rid: int, what: str, drop: int) -> None:
         life, start = self.lives[rid], self.worker[rid]
-        life.dropped = min(drop, len(start.turns))
+        life.dropped = max(life.dropped, min(drop, len(start.turns)))
         self.do(self.broker.heard(Prefilled(rid, 4, 4, 0, life.dropped), self.now))
-        if says == 1:
+        if what == "read":
             return
         life.text = f"{life.identity}/{life.session}/{life.id} said"
         if not self.broker.lives.table.get(rid).stream.text:
             self.do(self.broker.heard(Sampled(rid, [1], life.text), self.now))
-        if says == 2:
+        if what == "say":
             return
-        life.done = reason
+        life.done = what
         del self.worker[rid]
-        self.do(self.broker.heard(Done(rid, reason, None), self.now))
+        self.do(self.broker.heard(Done(rid, what, None), self.now))
 
     @precondition(lambda self: self.worker is not None)
     @rule(sure=st.sampled_from([True, False, False]))
@@ -263,21 +293,33 @@ class SessionsMachine(RuleBasedStateMachine):
     def worker_returns(self) -> None:
         self.worker = {}
         self.do(self.broker.worker_ready("tiny", self.sequences))
+        self.settle()
 
     # ---- the store -----------------------------------------------------------------------------------------------
 
+    def settle(self) -> None:
+        while self.asked and not self.slow:
+            self.answered(self.asked.pop(0))
+
+    @rule(slow=st.sampled_from([True, False, False]))
+    def slows_down(self, slow: bool) -> None:
+        self.slow = slow
+        self.settle()
+
     @precondition(lambda self: self.asked)
-    @rule(count=st.integers(1, 6), fails=st.sampled_from([False] * 6 + [True]))
+    @rule(count=st.integers(1, 6), fails=st.sampled_from([False] * 4 + [True]))
     def store_answers(self, count: int, fails: bool) -> None:
-        for question in self.asked[:count]:
-            self.asked.remove(question)
-            if fails:
-                self.do(self.broker.recalled(Failed(question.number, "the disk is full"), self.now))
-                fails = False
-                continue
-            if isinstance(question, Append):
-                self.commits(question)
-            self.do(self.broker.recalled(self.store.answer(question), self.now))
+        for _ in range(min(count, len(self.asked))):
+            self.answered(self.asked.pop(0), fails=fails)
+            fails = False
+
+    def answered(self, question: Question, *, fails: bool = False) -> None:
+        if fails:
+            self.do(self.broker.recalled(Failed(question.number, "the disk is full"), self.now))
+            return
+        if isinstance(question, Append):
+            self.commits(question)
+        self.do(self.broker.recalled(self.store.answer(question), self.now))
 
     def commits(self, question: Append) -> None:
         """Only turns that the worker finished, each id once."""
@@ -291,7 +333,7 @@ class SessionsMachine(RuleBasedStateMachine):
         ]
         assert any(x.done in ("stop", "length") for x in mine), "a turn that was not finished"
 
-    @rule(sure=st.sampled_from([True, False, False, False]), flushed=st.integers(0, 3))
+    @rule(sure=st.sampled_from([True, False, False]), flushed=st.integers(0, 3))
     def daemon_dies(self, sure: bool, flushed: int) -> None:
         """What was handed over and not committed is lost, and so is everybody's connection."""
         if not sure:
@@ -302,10 +344,11 @@ class SessionsMachine(RuleBasedStateMachine):
             self.store.answer(question)
         self.peers.clear()
         self.boot()
+        self.settle()
 
     # ---- time ----------------------------------------------------------------------------------------------------
 
-    @rule(seconds=st.sampled_from([0.01, 0.4, 1.1, 5.0, 21.0, 31.0]))
+    @rule(seconds=st.sampled_from([0.01, 0.01, 0.4, 0.4, 1.1, 5.0, 21.0, 31.0]))
     def time_passes(self, seconds: float) -> None:
         until, idle = self.now + seconds, 0
         while (wake := self.broker.next_wake()) <= until:
@@ -315,6 +358,7 @@ class SessionsMachine(RuleBasedStateMachine):
             self.do(self.broker.tick(self.now))
         self.now = until
         self.do(self.broker.tick(self.now))
+        self.settle()
         for request in self.broker.lives.table:
             assert request.deadline + 1 > self.now, "over its deadline"
 
@@ -360,8 +404,8 @@ class SessionsMachine(RuleBasedStateMachine):
         assert not self.living()
         assert all(len(peer.answers) == 1 for peer in self.peers.values())
         assert self.broker.lives.sessions.away == 0
-        while self.asked:
-            self.store_answers(6, False)
+        self.slow = False
+        self.settle()
         assert self.broker.lives.sessions.asked == {}
 
 
