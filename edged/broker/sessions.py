@@ -41,6 +41,8 @@ STORE_S: Final = 1.0
 """That an end waits for its commit, at most."""
 LATE_S: Final = 0.5
 """After its deadline an end waits no longer than this (protocol 10: at most 1 s)."""
+IN_ALL: Final = 4096
+"""Sessions of all callers: over TCP without keys anybody who changes addresses is a new caller."""
 UNANSWERED: Final = 256
 UNWRITTEN_BYTES: Final = 4 << 20
 _OPENING_MS: Final = 500
@@ -76,7 +78,13 @@ class Sessions:
         if body.session not in own and len(own) >= limits.sessions_per_identity:
             limit = f"limits.sessions_per_identity is {limits.sessions_per_identity}"
             return WireError(Code.TOO_LARGE, f"you have as many sessions as you may ({limit}): delete one first")
+        if body.session not in own and self._count + len(self._lines) >= IN_ALL:
+            return WireError(Code.TOO_LARGE, f"this box keeps {IN_ALL} sessions, no more: an operator may delete some")
         return None
+
+    @property
+    def _count(self) -> int:
+        return sum(map(len, self._names.values()))
 
     def unavailable(self) -> WireError | None:
         if self.why:

@@ -6,6 +6,7 @@ go from the file; the newest stays, whatever its size, for its id's sake.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 from typing import Any
@@ -188,7 +189,8 @@ class Store:
                 if self._db.in_transaction:
                     self._db.execute("ROLLBACK")
                 raise
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the text leaves the WAL too
+            with contextlib.suppress(sqlite3.Error):  # it is deleted all the same
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # the text leaves the WAL too
         return Deleted(question.number, question.identity, question.session, found=key is not None)
 
     def _remove(self, key: int) -> None:

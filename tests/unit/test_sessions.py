@@ -262,6 +262,13 @@ def test_sessions_are_counted_at_acceptance() -> None:
     assert isinstance(asked(rig.turn("c", "u")), Look)
 
 
+def test_a_box_has_an_end() -> None:
+    rig = Talks()
+    rig.recalled(Opened([(f"ip:{n}", "s") for n in range(rules.IN_ALL)]))
+    assert code(rig.turn()) == "too_large"
+    assert isinstance(asked(rig.turn(who="ip:7")), Look)
+
+
 def test_without_a_database_only_sessions_are_refused() -> None:
     rig = Rig()
     out = rig.generate("a", session="s", messages=USER)
