@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from edged.broker.broker import Broker
 from edged.broker.instructions import Address, Ask, Caller, Emit, Instruction, Note, Tell
 from edged.broker.lives import PREPARE_AHEAD
-from edged.broker.transcript import Append, Enumerate, Failed, Get, Opened, Question
+from edged.broker.transcript import Append, Enumerate, Failed, Get, Look, Opened, Question
 from edged.config import Config, Defaults, Limits
 from edged.messages import (
     Abort,
@@ -53,6 +53,7 @@ class Life:
     id: str
     session: str | None
     reset: bool
+    digest: bytes
     given: Start | None = None
     dropped: int = 0
     done: str = ""  # the reason that the worker gave
@@ -115,12 +116,18 @@ class SessionsMachine(RuleBasedStateMachine):
         """Taken into the model when it is first heard of."""
         if rid not in self.lives:
             request = self.broker.lives.table.get(rid)
-            self.lives[rid] = Life(rid, request.identity, request.id, request.body.session, request.body.reset)
+            self.lives[rid] = Life(
+                rid, request.identity, request.id, request.body.session, request.body.reset, request.digest
+            )
         return self.lives[rid]
 
     def transcript(self, identity: str, session: str) -> list[dict[str, Any]]:
         found = self.store.answer(Get(0, identity, session, 1 << 20)).fields
         return [] if found is None else found["turns"]
+
+    def window(self, identity: str, session: str) -> int:
+        found = self.store.answer(Get(0, identity, session, 1 << 20)).fields
+        return 0 if found is None else found.get("dropped_turns", 0)
 
     def started(self, start: Start) -> None:
         assert self.worker is not None, "work for no worker"
@@ -139,6 +146,7 @@ class SessionsMachine(RuleBasedStateMachine):
         history = start.messages[start.head : len(start.messages) - 1]
         assert len(history) == sum(start.turns)
         known = [] if life.reset else self.transcript(life.identity, life.session)
+        assert len(known) - len(start.turns) == (0 if life.reset else self.window(life.identity, life.session))
         told = [m for one in known[len(known) - len(start.turns) :] for m in one["messages"]]
         assert [(m.role, m.content) for m in history] == [(m["role"], m["content"]) for m in told]
         assert start.messages[-1].content == mine + life.id
@@ -165,6 +173,7 @@ class SessionsMachine(RuleBasedStateMachine):
             first = fields.get("dropped_turns", 0)
             assert first >= life.dropped
         elif outcome in ("stop", "length"):
+            assert self.store.answer(Look(0, life.identity, life.session, life.id)).digest == life.digest
             assert fields["text"] == f"{life.identity}/{life.session}/{life.id} said"  # the stored reply
 
     def ask(self, identity: str, request: Any, socket: str = "request") -> Peer:
@@ -184,7 +193,7 @@ class SessionsMachine(RuleBasedStateMachine):
             st.fixed_dictionaries(
                 {
                     "identity": st.sampled_from([A, A, B]),
-                    "session": st.sampled_from(["s", "s", "s", "s", "t", "u", None]),
+                    "session": st.sampled_from(["s", "s", "s", "t", "u", None]),
                     "name": st.sampled_from(IDS),
                     "stream": st.sampled_from([False, "pub"]),
                     "reset": st.sampled_from([False] * 9 + [True]),
@@ -326,12 +335,9 @@ class SessionsMachine(RuleBasedStateMachine):
         name = question.turn.id
         there = [] if question.reset else [t["id"] for t in self.transcript(question.identity, question.session)]
         assert name not in there, "stored twice"
-        mine = [
-            x
-            for x in self.lives.values()
-            if (x.identity, x.session, x.id) == (question.identity, question.session, name)
-        ]
-        assert any(x.done in ("stop", "length") for x in mine), "a turn that was not finished"
+        whose = (question.identity, question.session, name)
+        life = [x for x in self.lives.values() if (x.identity, x.session, x.id) == whose and x.done][-1]
+        assert question.turn.window == len(there) - len(life.given.turns) + life.dropped
 
     @rule(sure=st.sampled_from([True, False, False]), flushed=st.integers(0, 3))
     def daemon_dies(self, sure: bool, flushed: int) -> None:
