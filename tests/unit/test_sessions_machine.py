@@ -199,6 +199,7 @@ class SessionsMachine(RuleBasedStateMachine):
                     "reset": st.sampled_from([False] * 9 + [True]),
                     "system": st.sampled_from([None] * 6 + ["x", "y"]),
                     "supersedes": st.sampled_from([None] * 5 + list(IDS)),
+                    "deadline_ms": st.sampled_from([None, None, None, 600]),
                     "priority": st.sampled_from(["normal", "normal", "high"]),
                 }
             ),
@@ -236,6 +237,14 @@ class SessionsMachine(RuleBasedStateMachine):
         peer = self.ask(identity, Cancel(name))
         self.settle()
         assert len(peer.answers) == 1
+
+    @precondition(lambda self: self.broker.lives.sessions.away)
+    @rule()
+    def cancel_what_is_stored(self) -> None:
+        for request in self.broker.lives.table:
+            if request.state == "storing":
+                assert self.ask(request.identity, Cancel(request.id)).answers[0]["state"] == "finished"
+                assert self.lives[request.rid].outcome == ""
 
     @rule(
         identity=st.sampled_from(IDENTITIES),
@@ -310,7 +319,7 @@ class SessionsMachine(RuleBasedStateMachine):
         while self.asked and not self.slow:
             self.answered(self.asked.pop(0))
 
-    @rule(slow=st.sampled_from([True, False, False]))
+    @rule(slow=st.booleans())
     def slows_down(self, slow: bool) -> None:
         self.slow = slow
         self.settle()
