@@ -231,6 +231,26 @@ def test_control_has_everything_that_request_has() -> None:
         assert type(decode(body, control=True)) is kind
 
 
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ({"op": "generate", "prompt": "x", "session": "s"}, "not with `prompt`"),
+        ({"op": "generate", "prompt": "x", "reset": True}, "needs `session`"),
+        ({"op": "generate", "messages": [{"role": "user", "content": "x"}], "session": "a b"}, "session"),
+        ({"op": "session", "session": "s"}, "action"),
+        ({"op": "session", "session": "s", "action": "list"}, "action"),
+        ({"op": "session", "session": "s", "action": "get", "identity": "uid:0"}, "unknown field `identity`"),
+        ({"op": "sessions", "session": "s"}, "needs an `action`"),
+        ({"op": "sessions", "session": "s", "action": "get"}, "needs `identity` and `session`"),
+        ({"op": "sessions", "identity": "uid:0", "action": "delete"}, "needs `identity` and `session`"),
+    ],
+)
+def test_what_sessions_need(body: dict[str, Any], why: str) -> None:
+    found = rejected(body, control=True)
+    assert found.code == Code.BAD_REQUEST
+    assert why in found.message
+
+
 def test_cancel_with_identity_is_for_control() -> None:
     body = {"op": "cancel", "id": "a", "identity": "uid:2"}
     assert rejected(body).code == Code.FORBIDDEN

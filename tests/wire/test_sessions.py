@@ -348,3 +348,36 @@ def test_edgectl_session(box: Daemon) -> None:
     assert edgectl(box, "session", "delete", "s") == (0, "deleted\n", "")
     assert edgectl(box, "session", "delete", "s", "--identity", ME)[0] == 1
     assert edgectl(box, "session", "delete")[0] == 2
+
+
+def test_killed_in_the_middle_of_things(box: Daemon) -> None:
+    """Whoever has an answer finds it in the transcript; what is there is whole and in order."""
+    with box.client() as client:
+        for n in range(40):
+            client.ask(**body("n=1", id=f"t{n}"))
+        done = [client.receive()[1]["id"] for _ in range(15)]
+        killed_and_back(box)
+    with box.client() as client:
+        kept = ids(client)
+        assert kept == [f"t{n}" for n in range(len(kept))]
+        assert kept[: len(done)] == done
+        again = say(client, "n=1", id="t39")
+        assert again["text"] == "t0 "
+        assert ids(client)[-1] == "t39"
+
+
+def test_a_disk_that_hangs_costs_a_second_and_holds_up_nobody(box: Daemon) -> None:
+    """Another process with the lock of the database stands for the disk."""
+    with box.client() as client, box.client() as other:
+        say(client, "n=1", id="a")
+        lock = sqlite3.connect(box.directory / "state/sessions.db", isolation_level=None)
+        lock.execute("BEGIN IMMEDIATE")
+        tag = client.ask(**body("n=1 word=late", id="b", stream=False))
+        for _ in range(20):
+            assert other.call(op="generate", prompt="n=1")["ok"]
+        got, reply = client.receive()
+        assert (got, reply["text"], reply["stored"]) == (tag, "late", False)
+        lock.execute("ROLLBACK")
+        lock.close()
+        assert "stored" not in say(client, "n=1", id="c")
+        assert ids(client)[-1] == "c"
