@@ -24,13 +24,26 @@ from edged import __version__
 from edged import config as configuration
 from edged import messages as m
 from edged.broker.broker import Broker
-from edged.broker.instructions import Address, Caller, Emit, Instruction, Note, Raw, Refuse, Reply, SocketName, Tell
+from edged.broker.instructions import (
+    Address,
+    Ask,
+    Caller,
+    Emit,
+    Instruction,
+    Note,
+    Raw,
+    Refuse,
+    Reply,
+    SocketName,
+    Tell,
+)
 from edged.config import Config
 from edged.errors import Code, ConfigError, WireError
 from edged.observe import status
 from edged.observe.log import Log
 from edged.subscriptions import Subscriptions
 from edged.system.trim import Trimmer
+from edged.transcriptside import TranscriptSide
 from edged.watchdog.supervisor import Supervisor
 from edged.wire import codec
 from edged.wire.endpoints import Endpoints
@@ -82,6 +95,9 @@ class Daemon:
         self._worker = WorkerSide(
             self._supervisor, self._broker, do=self._do, publish=self._system, log=log, counters=self._counters
         )
+        self._transcripts = TranscriptSide(
+            config.state_dir, self._broker, do=self._do, wake=self._wake, log=log, counters=self._counters
+        )
 
     # ---- the loop --------------------------------------------------------------------------------------------
 
@@ -102,6 +118,7 @@ class Daemon:
             return EXIT_BROKEN
         finally:
             self._supervisor.stop()
+            self._transcripts.stop()
             self._endpoints.close()
         self.log.info("stopped", uptime_s=round(time.monotonic() - self._started))
         return 0
@@ -168,6 +185,7 @@ class Daemon:
     def _tick(self, now: float) -> None:
         self._endpoints.restore_stream(now)
         self._worker.tick(now)
+        self._transcripts.tick(now)
         self._do(self._broker.tick(now), now)
         if now >= self._next_health:
             self._next_health = now + self.config.health_interval_s
@@ -175,7 +193,8 @@ class Daemon:
             self._rest()
 
     def _facts(self, now: float) -> status.Facts:
-        return self._worker.facts(now, self._endpoints.warnings)
+        warnings = [*self._endpoints.warnings, *self._transcripts.warnings()]
+        return msgspec.structs.replace(self._worker.facts(now, warnings), sessions=self._transcripts.fields())
 
     def _rest(self) -> None:
         """Nothing accepted, nothing kept, but there was: memory goes back to the kernel, the books are checked.
@@ -264,8 +283,6 @@ class Daemon:
                 fields = {"level": request.level}
             case m.Generate():
                 return self._broker.asked(caller, request, codec.digest(request), now)
-            case m.SessionRequest() | m.SessionsRequest():
-                raise AssertionError("the codec does not let these in yet")
             case _:
                 return self._broker.asked(caller, request, b"", now)
         return [Reply(caller.to, request.id, fields)]
@@ -291,6 +308,8 @@ class Daemon:
                     self._emit(instruction, now)
                 case Tell(message=message):
                     self._worker.tell(message)
+                case Ask(question=question):
+                    self._transcripts.ask(question)
                 case Note(event=event, fields=fields):
                     self.log.info(event, **fields)
 

@@ -9,6 +9,9 @@ A prompt is words `key=value`:
     refuse=context_overflow
     word=…       what each token says, instead of "t0 ", "t1 ", …
     stall=1      takes the request and says nothing more
+    show=1       the answer's one token is what the worker was given: "head=1 turns=2,2 messages=6 last=…" (last: the
+                 last word of each message, for the order)
+    drop=2       leaves so many of the oldest turns out
 
 The first text of an `embed` may be `refuse=…`, `die=KILL`, `stall=1`, `dim=8` (numbers in a vector); the last message
 of a `warm` may be `stall=1`.
@@ -54,6 +57,14 @@ def words(text: str) -> dict[str, str]:
     return dict(word.split("=", 1) for word in text.split() if "=" in word)
 
 
+def shown(start: Start) -> str:
+    """What a prompt was made of."""
+    messages = start.messages or []
+    last = ",".join((m.content.split() or ["-"])[-1] for m in messages)
+    turns = ",".join(map(str, start.turns))
+    return f"head={start.head} turns={turns} messages={len(messages)} session={start.session} last={last}"
+
+
 class Run:
     """One request at work."""
 
@@ -67,13 +78,17 @@ class Run:
         self.said = 0
         self.want = min(start.max_tokens, int(self.script.get("n", 5)))
         self.next_at = 0.0
+        self.dropped = min(int(self.script.get("drop", 0)), len(start.turns))
 
     def step(self, now: float) -> list[Up]:
         rid = self.start.rid
+        if self.chunk == 0 and "show" in self.script:
+            self.want, self.script["word"] = 1, shown(self.start)
         if self.chunk < self.chunks:
             self.chunk += 1
             self.next_at = now + float(self.script.get("pdelay", 0))
-            return [Prefilled(rid, max(1, self.total * self.chunk // self.chunks), self.total, 0)]
+            done = max(1, self.total * self.chunk // self.chunks)
+            return [Prefilled(rid, done, self.total, 0, self.dropped)]
         self._die_if_told()
         if self.said >= self.want:
             return [Done(rid, "length" if self.want == self.start.max_tokens else "stop", None)]
@@ -183,7 +198,7 @@ class Worker:
         while self.waiting and len(self.running) < self.sequences:
             run = self.waiting.pop(0)
             self.running.append(run)
-            self.say(Prefilled(run.start.rid, 0, run.total, 0), self.slots())
+            self.say(Prefilled(run.start.rid, 0, run.total, 0, run.dropped), self.slots())
 
     def slots(self) -> Slots:
         return Slots(len(self.running), len(self.waiting), 0, 0, 0, 0, self.busy, self.active)

@@ -67,6 +67,17 @@ class Terminal:
         since, self._at = self.seen[self._at : found + len(text)], found + len(text)
         return since
 
+    def press(self, key: str, text: str) -> None:
+        """Once more when nothing comes of it: CPython's line editor misses a signal between two of its waits."""
+        for _ in range(30):
+            self.send(key)
+            while select.select([self._leader], [], [], 1.0)[0]:
+                assert self._read(time.monotonic() + WAIT_S)
+                if self.seen.find(text, self._at) >= 0:
+                    self.expect(text)
+                    return
+        raise AssertionError(f"{key!r} did nothing after {self.seen!r}")
+
     def end(self) -> int:
         """Reads up to its end: the exit status."""
         end = time.monotonic() + WAIT_S

@@ -3,6 +3,8 @@
 Order of admission: priority; within one, first those that are owed a place at the head (taken back from a dead
 worker, or replacing a running request); then round robin over identities; FIFO within one identity.
 
+A request that is held by its session (`edged.broker.sessions`) keeps its place and is passed over.
+
 Limits: `limits.queue` over all and `limits.queue_per_identity` for one caller count what waits here. What returns to
 the head was admitted before and is never refused.
 """
@@ -10,6 +12,7 @@ the head was admitted before and is never refused.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Iterator
 
 from edged.broker.table import Request
 from edged.config import Limits
@@ -27,16 +30,21 @@ class _Lane:
     def __len__(self) -> int:
         return len(self.head) + sum(len(line) for line in self.turns.values())
 
-    def pop(self) -> Request:
-        if self.head:
-            return self.head.popleft()
-        identity, line = next(iter(self.turns.items()))
-        request = line.popleft()
-        if line:
-            self.turns.move_to_end(identity)
-        else:
-            del self.turns[identity]
-        return request
+    def pop(self, *, sessions: bool) -> Request | None:
+        request = _first(self.head, sessions=sessions)
+        if request is not None:
+            self.head.remove(request)
+            return request
+        for identity, line in self.turns.items():
+            request = _first(line, sessions=sessions)
+            if request is not None:
+                line.remove(request)
+                if line:
+                    self.turns.move_to_end(identity)
+                else:
+                    del self.turns[identity]
+                return request
+        return None
 
     def remove(self, request: Request) -> None:
         if request in self.head:
@@ -48,18 +56,33 @@ class _Lane:
             del self.turns[request.identity]
 
     def ahead_of(self, request: Request) -> int:
-        """How many of this lane would be admitted before `request`."""
+        """How many of this lane would be admitted before `request`; what is held only before what is held too."""
+        head = [other for other in self.head if request.held or not other.held]
         if request in self.head:
-            return self.head.index(request)
-        round_of = self.turns[request.identity].index(request)
-        count = len(self.head) + round_of
+            return head.index(request)
+        own = [other for other in self.turns[request.identity] if request.held or not other.held]
+        round_of = own.index(request)
+        count = len(head) + round_of
         before = True
         for identity, line in self.turns.items():
             if identity == request.identity:
                 before = False
             else:
-                count += min(len(line), round_of + before)
+                going = len(line) if request.held else sum(not other.held for other in line)
+                count += min(going, round_of + before)
         return count
+
+    def going(self, request: Request) -> int:
+        """How many go before `request` of a lower priority."""
+        return len(self) if request.held else sum(not other.held for line in self._lines() for other in line)
+
+    def _lines(self) -> Iterator[deque[Request]]:
+        yield self.head
+        yield from self.turns.values()
+
+
+def _first(line: deque[Request], *, sessions: bool) -> Request | None:
+    return next((r for r in line if not r.held and (sessions or r.talk is None)), None)
 
 
 class Queue:
@@ -108,14 +131,14 @@ class Queue:
         line = lane.head if old in lane.head else lane.turns[old.identity]
         line[line.index(old)] = new
 
-    def pop(self) -> Request:
-        """The next to be admitted. Raises IndexError when nothing waits."""
+    def pop(self, *, sessions: bool = True) -> Request | None:
+        """The next to be admitted, if there is one that may go. Without `sessions`: of those on no session."""
         for lane in self._lanes.values():
-            if len(lane):
-                request = lane.pop()
+            request = lane.pop(sessions=sessions)
+            if request is not None:
                 self._count(request.identity, -1)
                 return request
-        raise IndexError("the queue is empty")
+        return None
 
     def remove(self, request: Request) -> None:
         self._lanes[request.body.priority].remove(request)
@@ -127,7 +150,7 @@ class Queue:
         for priority, lane in self._lanes.items():
             if priority == request.body.priority:
                 return count + lane.ahead_of(request)
-            count += len(lane)
+            count += lane.going(request)
         raise AssertionError("a priority without a lane")
 
     def _count(self, identity: str, change: int) -> None:

@@ -1,6 +1,6 @@
 """The broker's one door: what clients ask, what the worker says, what the clock brings. Pure.
 
-Behind it: `lives` (state and endings), `verbs`, `topics`, `progress`, `errands`.
+Behind it: `lives` (state and endings), `verbs`, `topics`, `progress`, `turns`, `lookups`, `errands`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,12 @@ from edged.broker.errands import Errands
 from edged.broker.gate import Gate, Phase
 from edged.broker.instructions import Caller, Instruction, Reply
 from edged.broker.lives import Encode, Lives
+from edged.broker.lookups import Lookups
 from edged.broker.progress import Progress
+from edged.broker.table import State
 from edged.broker.topics import Topics
+from edged.broker.transcript import Answer
+from edged.broker.turns import Turns
 from edged.broker.verbs import Verbs
 from edged.config import Config
 from edged.errors import Code, WireError
@@ -29,13 +33,27 @@ from edged.messages import (
     Result,
     Resume,
     Sampled,
+    SessionRequest,
+    SessionsRequest,
     Tokenized,
     TokenizeRequest,
     Warmed,
     WarmRequest,
 )
 
-Asked = Generate | Result | Cancel | TokenizeRequest | EmbedRequest | WarmRequest | Requests | Drain | Resume
+Asked = (
+    Generate
+    | Result
+    | Cancel
+    | TokenizeRequest
+    | EmbedRequest
+    | WarmRequest
+    | SessionRequest
+    | SessionsRequest
+    | Requests
+    | Drain
+    | Resume
+)
 Output = Prefilled | Sampled | Done | Refused | Tokenized | Embedded | Warmed
 
 
@@ -50,6 +68,8 @@ class Broker:
         self._verbs = Verbs(self.lives, new_token, new_seed)
         self._progress = Progress(self.lives)
         self.errands = Errands(self.lives)
+        self._turns = Turns(self.lives)
+        self._lookups = Lookups(self.lives)
 
     @property
     def gate(self) -> Gate:
@@ -66,6 +86,8 @@ class Broker:
                 return self._verbs.cancel(caller, request, now)
             case TokenizeRequest() | EmbedRequest() | WarmRequest():
                 return self.errands.ask(caller, request, now)
+            case SessionRequest() | SessionsRequest():
+                return self._lookups.ask(caller, request, now)
             case Requests():
                 return [Reply(caller.to, request.id, {"requests": self._verbs.requests(now)})]
             case Drain() | Resume():
@@ -79,6 +101,10 @@ class Broker:
         if isinstance(output, Refused):
             return self.errands.heard(output) or self._progress.heard(output, now)
         return self._progress.heard(output, now)
+
+    def recalled(self, answer: Answer, now: float) -> list[Instruction]:
+        """What the thread with the transcripts found."""
+        return self._turns.heard(answer, now) + self._lookups.heard(answer)
 
     def broken(self, rid: int, now: float) -> list[Instruction]:
         """A bug was met in this request's books: it ends with `internal`."""
@@ -109,11 +135,15 @@ class Broker:
     def stopped(self, now: float) -> list[Instruction]:
         """The drain is over: what is left ends."""
         error = WireError(Code.SHUTTING_DOWN, "the service stopped before this was done", 5000)
-        return self._progress.end_all(error, now) + self.errands.end_all(error)
+        out = self._progress.end_all(error, now)
+        for request in self.lives.table:
+            if request.state is State.STORING and request.talk is not None:
+                out += self.lives.close(request, now, request.talk.fields, stored=False)
+        return out + self.errands.end_all(error) + self._lookups.end_all(error)
 
     def tick(self, now: float) -> list[Instruction]:
-        return self.lives.tick(now) + self.errands.tick(now)
+        return self.lives.tick(now) + self.errands.tick(now) + self._lookups.tick(now)
 
     def next_wake(self) -> float:
         """When `tick` should be called at the latest; inf: not before an event."""
-        return min(self.lives.next_wake(), self.errands.next_wake())
+        return min(self.lives.next_wake(), self.errands.next_wake(), self._lookups.next_wake())

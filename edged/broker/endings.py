@@ -48,6 +48,10 @@ def result_fields(request: Request, *, reason: str, stop: str | None, model: str
         fields["reasoning"] = request.reasoning
     if request.shape.logprobs:
         fields["logprobs"] = request.logprobs
+    if request.talk is not None:
+        fields["session"] = request.talk.key[1]
+        if request.talk.dropped:
+            fields["dropped_turns"] = request.talk.dropped
     if request.stream.lagged:
         fields["lagged"] = True
     return fields

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from edged.broker.transcript import Question
 from edged.errors import WireError
 from edged.messages import Down, Priority
 
@@ -72,4 +73,10 @@ class Note(Struct, frozen=True):
     fields: dict[str, Any]
 
 
-Instruction = Reply | Raw | Refuse | Emit | Tell | Note
+class Ask(Struct, frozen=True):
+    """A question for the thread that keeps transcripts."""
+
+    question: Question
+
+
+Instruction = Reply | Raw | Refuse | Emit | Tell | Note | Ask

@@ -7,6 +7,7 @@ gets its `end`, the worker is told to forget, and the place is given to the next
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
 from edged.broker.admission import Queue
@@ -14,14 +15,19 @@ from edged.broker.endings import Pace, result_fields
 from edged.broker.gate import Gate, Phase
 from edged.broker.instructions import Emit, Instruction, Note, Raw, Refuse, Reply, Tell
 from edged.broker.results import Kept, Results
+from edged.broker.sessions import Sessions
 from edged.broker.table import Move, Request, State, Table, Waiter
 from edged.broker.timers import Timers
 from edged.config import Config
 from edged.errors import Code, WireError
-from edged.messages import Abort, Start
+from edged.messages import Abort, Message, Start
 
 PREPARE_AHEAD: Final = 2
 """Requests given to the worker beyond what it can run, to be prepared meanwhile (design 1)."""
+
+
+ENTERS: Final = ("stop", "length")
+"""With these a turn of a session is whole, and enters its transcript."""
 
 
 class Encode(Protocol):
@@ -44,6 +50,7 @@ class Lives:
         self.results = Results()
         self.timers = Timers()
         self.pace = Pace()
+        self.sessions = Sessions()
         self._encode = encode
         self._gives = 0
         self._rid = 0
@@ -59,28 +66,22 @@ class Lives:
         """How many more the worker may be given."""
         if self.gate.phase is not Phase.READY or self.gate.clogged:
             return 0
-        return max(0, self.sequences + PREPARE_AHEAD - (len(self.table) - len(self.queue)))
+        return max(0, self.sequences + PREPARE_AHEAD - (len(self.table) - len(self.queue) - self.sessions.away))
 
     def dispatch(self) -> list[Instruction]:
         """Gives the worker as many as it can run, and two more."""
         out: list[Instruction] = []
-        while len(self.queue) and self.free() > 0:
-            request = self.queue.pop()
+        while (free := self.free()) > 0:
+            request = self.queue.pop(sessions=self.sessions.fetching < free)
+            if request is None:
+                break
             request.move(Move.GIVE)
             self._gives += 1
             request.given = self._gives
-            body = request.body
-            start = Start(
-                rid=request.rid,
-                prompt=body.prompt,
-                messages=body.messages,
-                max_tokens=request.max_tokens,
-                stop=body.stop or [],
-                sampling=request.sampling,
-                shape=request.shape,
-                scope=scope_of(request.identity),
-            )
-            out.append(Tell(start))
+            if request.talk is None:
+                out.append(Tell(start(request, request.body.messages)))
+            else:
+                out.append(self.sessions.fetch(request, self.config.limits.request_bytes))
         return out
 
     # ---- telling ---------------------------------------------------------------------------------------------
@@ -106,32 +107,58 @@ class Lives:
     def finish(
         self, request: Request, now: float, *, reason: str, stop: str | None = None, replaced: bool = False
     ) -> list[Instruction]:
-        """Ends with a result. `replaced`: another has its place in the queue already."""
+        """Ends with a result, a turn of a session when it is stored. `replaced`: another has its place in the queue."""
         fields = result_fields(request, reason=reason, stop=stop, model=self.model, now=now)
         self.pace.counters[f"finished_{reason}"] += 1
-        body = self._encode.ok(request.id, fields)
-        out: list[Instruction] = [] if reason in ("stop", "length") else self._forget(request)
-        return out + self._end(request, now, body, None, outcome=reason, replaced=replaced)
+        if reason not in ENTERS:
+            return self._forget(request) + self.close(request, now, fields, replaced=replaced)
+        asked = self.sessions.store(request, fields, self.config.limits, now)
+        if not asked:
+            return self.close(request, now, fields, stored=request.talk is None)
+        self.watch(request, now)
+        return [*asked, *self.dispatch()]
 
-    def fail(self, request: Request, now: float, error: WireError, *, told: bool = False) -> list[Instruction]:
-        """Ends with an error. `told`: by the worker, which has forgotten it already."""
+    def close(
+        self, request: Request, now: float, fields: dict[str, Any], *, stored: bool = True, replaced: bool = False
+    ) -> list[Instruction]:
+        """The end itself. `stored`: whether the turn entered its transcript, if it should."""
+        if not stored:
+            self.pace.counters["turns_not_stored"] += 1
+            fields["stored"] = False
+        body = self._encode.ok(request.id, fields)
+        out = self._end(request, now, body, None, outcome=fields["finish_reason"], replaced=replaced)
+        return out if stored else [Note("turn_not_stored", {"rid": request.rid, "id": request.id}), *out]
+
+    def fail(
+        self, request: Request, now: float, error: WireError, *, told: bool = False, aside: bool = False
+    ) -> list[Instruction]:
+        """Ends with an error. `told`: the worker has forgotten it already. `aside`: not as this id's result."""
         self.pace.counters[f"failed_{error.code}"] += 1
         body = self._encode.error(request.id, error)
         out: list[Instruction] = [] if told else self._forget(request)
-        return out + self._end(request, now, body, error, outcome=str(error.code), replaced=False)
+        return out + self._end(request, now, body, error, outcome=str(error.code), aside=aside)
 
     @staticmethod
     def _forget(request: Request) -> list[Instruction]:
-        return [] if request.state is State.QUEUED else [Tell(Abort(request.rid))]
+        return [] if request.state in (State.QUEUED, State.STORING) else [Tell(Abort(request.rid))]
 
     def _end(
-        self, request: Request, now: float, body: bytes, error: WireError | None, *, outcome: str, replaced: bool
+        self,
+        request: Request,
+        now: float,
+        body: bytes,
+        error: WireError | None,
+        *,
+        outcome: str,
+        replaced: bool = False,
+        aside: bool = False,
     ) -> list[Instruction]:
         if request.state is State.QUEUED and not replaced:
             self.queue.remove(request)
         request.move(Move.END)
         self.table.remove(request)
         self.timers.forget(request.rid)
+        self.sessions.left(request)
         self.pace.served(request, now)
         stream = request.stream
         kept = Kept(
@@ -146,6 +173,7 @@ class Lives:
             cancelled=outcome == "cancelled",
             deadline_ms=request.deadline_ms,
             ended=now,
+            aside=request.rid if aside else 0,
         )
         self.results.keep(kept, self.config.limits.results_kept_bytes)
         out: list[Instruction] = [Raw(waiter.to, body) for waiter in request.waiters]
@@ -158,14 +186,16 @@ class Lives:
 
     def watch(self, request: Request, now: float) -> None:
         """Looks again when the next thing is due for this request: deadline, waiter, orphan grace, `queued` event."""
-        due = [request.deadline, *(w.until for w in request.waiters if w.until is not None)]
+        storing = request.talk is not None and request.state is State.STORING
+        end = request.talk.until if request.talk is not None and storing else request.deadline
+        due = [end, *(w.until for w in request.waiters if w.until is not None)]
         stream = request.stream
         if stream.mode is not False:
             if stream.heard or request.waiters:
                 stream.alone_since = None
             elif stream.alone_since is None:
                 stream.alone_since = now
-            if stream.alone_since is not None and not request.body.detach:
+            if stream.alone_since is not None and not request.body.detach and not storing:
                 due.append(stream.alone_since + self._grace)
             if request.waits:
                 due.append(stream.queued_due)
@@ -183,13 +213,18 @@ class Lives:
 
     def _due(self, request: Request, now: float) -> list[Instruction]:
         stream = request.stream
-        if request.deadline <= now:
+        talk = request.talk if request.state is State.STORING else None
+        if talk is not None and talk.until <= now:
+            return self.close(request, now, talk.fields, stored=False)
+        if talk is None and request.deadline <= now:
             return self._deadline(request, now)
         out: list[Instruction] = []
         for waiter in [w for w in request.waiters if w.until is not None and w.until <= now]:
             request.waiters.remove(waiter)
             out.append(Reply(waiter.to, request.id, so_far(request)))
         self.watch(request, now)
+        if talk is not None:
+            return out
         if stream.alone_since is not None and not request.body.detach and stream.alone_since + self._grace <= now:
             self.pace.counters["orphans"] += 1
             return out + self.finish(request, now, reason="cancelled")
@@ -222,8 +257,26 @@ class Lives:
         self.table.check()
         self.results.check()
         assert len(self.queue) == sum(1 for r in self.table if r.state is State.QUEUED)
+        self.sessions.check(list(self.table))
         for request in self.table:
             assert self.results.find(request.identity, request.id) is None
+
+
+def start(request: Request, messages: list[Message] | None, *, head: int = 0, turns: Sequence[int] = ()) -> Start:
+    """What the worker gets; `head` and `turns` as in `Start`."""
+    return Start(
+        rid=request.rid,
+        prompt=request.body.prompt,
+        messages=messages,
+        max_tokens=request.max_tokens,
+        stop=request.body.stop or [],
+        sampling=request.sampling,
+        shape=request.shape,
+        scope=scope_of(request.identity),
+        session=request.talk is not None,
+        head=head,
+        turns=list(turns),
+    )
 
 
 def scope_of(identity: str) -> str:

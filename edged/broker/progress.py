@@ -22,7 +22,7 @@ class Progress:
     def heard(self, message: Prefilled | Sampled | Done | Refused, now: float) -> list[Instruction]:
         """One output of the worker; what concerns a request that has ended is ignored."""
         request = self._lives.table.get(message.rid)
-        if request is None or request.state is State.QUEUED:
+        if request is None or request.state in (State.QUEUED, State.STORING):
             return []
         match message:
             case Prefilled():
@@ -38,6 +38,8 @@ class Progress:
 
     def _prefilled(self, request: Request, message: Prefilled, now: float) -> list[Instruction]:
         request.prompt_tokens, request.cached_tokens = message.total, message.cached
+        if request.talk is not None and message.dropped:
+            request.talk.left_out = message.dropped
         if request.started is None:
             request.started = now
         if message.done == message.cached:  # a sequence was assigned, nothing is read yet
@@ -91,6 +93,7 @@ class Progress:
             request.move(Move.TAKE_BACK)
             request.started = None
             request.restarts += 1
+            lives.sessions.taken_back(request)
             lives.queue.push_head(request)
             lives.watch(request, now)
         for request in lives.table:
@@ -100,8 +103,12 @@ class Progress:
         return out
 
     def end_all(self, error: WireError, now: float) -> list[Instruction]:
-        """Everything accepted ends now: the service is stopping, or the worker cannot be kept up."""
+        """Everything accepted ends now: the service is stopping, or the worker cannot be kept up.
+
+        What is being stored has its answer, and ends by itself.
+        """
         out: list[Instruction] = []
         for request in sorted(self._lives.table, key=lambda r: r.state is not State.QUEUED):
-            out += self._lives.fail(request, now, error)
+            if request.state is not State.STORING:
+                out += self._lives.fail(request, now, error)
         return out

@@ -34,6 +34,12 @@ class Kept(Struct, frozen=True):
     cancelled: bool
     deadline_ms: int
     ended: float
+    aside: int = 0  # a request that left no trace: found by its topic only, for who subscribes after the ticket
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """An id has no space in it."""
+        return self.identity, f"{self.id} {self.aside}" if self.aside else self.id
 
     @property
     def size(self) -> int:
@@ -68,10 +74,10 @@ class Results:
         return None if key is None else self._by_id[key]
 
     def keep(self, kept: Kept, limit_bytes: int) -> None:
-        self.drop(kept.identity, kept.id)
-        self._by_id[kept.identity, kept.id] = kept
-        self._by_topic[kept.topic] = (kept.identity, kept.id)
-        self._of.setdefault(kept.identity, OrderedDict())[kept.id] = None
+        self.drop(*kept.key)
+        self._by_id[kept.key] = kept
+        self._by_topic[kept.topic] = kept.key
+        self._of.setdefault(kept.identity, OrderedDict())[kept.key[1]] = None
         self._bytes[kept.identity] = self._bytes.get(kept.identity, 0) + kept.size
         self.total_bytes += kept.size
         while self.total_bytes > limit_bytes:
@@ -94,7 +100,7 @@ class Results:
             kept = next(iter(self._by_id.values()))
             if kept.ended + ttl_s > now:
                 return
-            self.drop(kept.identity, kept.id)
+            self.drop(*kept.key)
 
     def next_expiry(self, ttl_s: float) -> float:
         """When the oldest goes, in the clock of `Kept.ended`; inf when there is none."""

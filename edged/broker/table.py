@@ -1,12 +1,13 @@
 """The life cycle of requests, as a table of transitions. Pure.
 
-    queued ──give──► given ──first_chunk──► running ──end──► ended
+    queued ──give──► given ──first_chunk──► running ──store──► storing ──end──► ended
        ▲               │
        └──take_back────┘          `end` is possible from every state but `ended`: exactly once.
 
 * queued: in the daemon's queue.
 * given: the worker has it: preparing, or waiting for cells; shown to clients as queued, position 0.
 * running: its first prompt chunk is decoded. (Set aside for want of cells is the worker's own affair: still running.)
+* storing: a turn of a session; the worker is done with it, it is being committed (`edged.broker.sessions`).
 * ended: a result or an error is fixed; what is kept of it lies in `edged.broker.results`.
 
 `take_back` is the worker's death: `given` returns to the head of its queue, `running` ends with `worker_lost`.
@@ -25,6 +26,7 @@ from msgspec import Raw
 
 from edged.broker.instructions import Address
 from edged.broker.streams import Stream
+from edged.broker.talk import Talk
 from edged.messages import Generate, Sampling, Shape, ToolCall
 
 
@@ -32,6 +34,7 @@ class State(StrEnum):
     QUEUED = "queued"
     GIVEN = "given"
     RUNNING = "running"
+    STORING = "storing"
     ENDED = "ended"
 
 
@@ -39,6 +42,7 @@ class Move(StrEnum):
     GIVE = "give"
     TAKE_BACK = "take_back"
     FIRST_CHUNK = "first_chunk"
+    STORE = "store"
     END = "end"
 
 
@@ -49,6 +53,9 @@ TRANSITIONS: Final[dict[tuple[State, Move], State]] = {
     (State.GIVEN, Move.FIRST_CHUNK): State.RUNNING,
     (State.GIVEN, Move.END): State.ENDED,
     (State.RUNNING, Move.END): State.ENDED,
+    (State.GIVEN, Move.STORE): State.STORING,
+    (State.RUNNING, Move.STORE): State.STORING,
+    (State.STORING, Move.END): State.ENDED,
 }
 
 
@@ -93,6 +100,8 @@ class Request:
     last_token: float | None = None
     restarts: int = 0
     given: int = 0  # order of giving, so that what is taken back keeps it
+    talk: Talk | None = None  # on a session
+    held: bool = False  # by its session: passed over in the queue
 
     @property
     def deadline(self) -> float:
@@ -106,6 +115,8 @@ class Request:
     @property
     def shown(self) -> str:
         """The state as clients see it."""
+        if self.state is State.STORING:
+            return str(State.RUNNING)
         return "queued" if self.state is State.GIVEN else str(self.state)
 
     def move(self, event: Move) -> None:

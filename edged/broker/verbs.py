@@ -40,7 +40,11 @@ class Verbs:
         refusal = lives.gate.refusal(now)
         if refusal is None and PRIORITIES.index(body.priority) < PRIORITIES.index(caller.max_priority):
             refusal = WireError(Code.FORBIDDEN, f"priority `{body.priority}`: yours is at most `{caller.max_priority}`")
+        if refusal is None:
+            refusal = lives.sessions.refusal(caller.identity, body, lives.config.limits)
         old = lives.table.find(caller.identity, body.supersedes) if body.supersedes else None
+        if old is not None and old.state is State.STORING:
+            old = None
         if refusal is None and old is None:
             wait = lives.pace.retry_after_ms(len(lives.queue), lives.sequences)
             refusal = lives.queue.refusal(caller.identity, lives.config.limits, wait)
@@ -97,7 +101,7 @@ class Verbs:
             lives.queue.replace(old, request)
         else:
             lives.queue.push_head(request)
-        out: list[Instruction] = []
+        out: list[Instruction] = list(lives.sessions.join(request, old))
         if request.stream.mode is False:
             out += lives.wait(request, Waiter(caller.to, None), now)
         else:
@@ -164,6 +168,8 @@ class Verbs:
         """Protocol 6; on `control` an operator may name another identity."""
         owner = body.identity or caller.identity
         request = self._lives.table.find(owner, body.id)
+        if request is not None and request.state is State.STORING:
+            return [Reply(caller.to, body.id, {"state": "finished"})]
         if request is not None:
             done: list[Instruction] = [Reply(caller.to, body.id, {"state": "cancelled"})]
             return done + self._lives.finish(request, now, reason="cancelled")

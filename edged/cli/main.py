@@ -29,6 +29,7 @@ VERBS = {
     "requests": "edged.cli.requests",
     "result": "edged.cli.result",
     "resume": "edged.cli.resume",
+    "session": "edged.cli.session",
     "status": "edged.cli.status",
     "tokenize": "edged.cli.tokenize",
     "warm": "edged.cli.warm",

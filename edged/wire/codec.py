@@ -39,6 +39,8 @@ FEATURES: Final = (
     "result",
     "sampling",
     "seed",
+    "session",
+    "sessions",
     "snapshot",
     "status",
     "stop",
@@ -63,22 +65,17 @@ REQUEST_OPS: Final[Mapping[str, type[m.ClientRequest]]] = {
     "tokenize": m.TokenizeRequest,
     "embed": m.EmbedRequest,
     "warm": m.WarmRequest,
+    "session": m.SessionRequest,
 }
 CONTROL_OPS: Final[Mapping[str, type[m.ClientRequest]]] = {
     "requests": m.Requests,
     "loglevel": m.LogLevel,
     "drain": m.Drain,
     "resume": m.Resume,
+    "sessions": m.SessionsRequest,
 }
-CONTROL_LATER: Final = frozenset({"reload", "profile", "config", "sessions"})
-REQUEST_LATER: Final = frozenset({"session"})
+CONTROL_LATER: Final = frozenset({"reload", "profile", "config"})
 
-LATER_FIELDS: Final = frozenset(
-    {
-        "session",
-        "reset",
-    }
-)
 
 STOP_BYTES: Final = 64
 _SURROGATE_ESCAPE: Final = re.compile(r"\\u[dD][89a-fA-F]")
@@ -190,7 +187,6 @@ def _typed(data: dict[str, Any], limits: Limits, *, control: bool, socket_type: 
     for name in [name for name, value in data.items() if value is None]:
         raise RejectedError(Code.BAD_REQUEST, f"field {_quote(name)} is null; leave it out instead")
     if kind in (m.Generate, m.TokenizeRequest, m.WarmRequest):
-        _refuse_later_fields(data)
         _need_content(data)
     try:
         request: m.ClientRequest = msgspec.convert(data, kind)
@@ -207,6 +203,8 @@ def _typed(data: dict[str, Any], limits: Limits, *, control: bool, socket_type: 
         case m.EmbedRequest():
             for index, text in enumerate(request.input):
                 _no_nul(text, None, f"input[{index}]")
+        case m.SessionsRequest():
+            _sessions(request)
         case m.Cancel(identity=str()) if not control:
             raise RejectedError(Code.FORBIDDEN, "`cancel` with `identity` is for the control socket")
     return request
@@ -225,16 +223,8 @@ def _kind(data: dict[str, Any], *, control: bool) -> type[m.ClientRequest]:
             raise RejectedError(Code.FORBIDDEN, f"`{op}` is for the control socket")
         if op in CONTROL_OPS:
             return CONTROL_OPS[op]
-    later = op in REQUEST_LATER or op in CONTROL_LATER
-    why = f"edged {__version__} has not got it yet" if later else "no such verb"
+    why = f"edged {__version__} has not got it yet" if op in CONTROL_LATER else "no such verb"
     raise RejectedError(Code.UNKNOWN_OP, f"op {_quote(op)}: {why}")
-
-
-def _refuse_later_fields(data: dict[str, Any]) -> None:
-    for name in sorted(LATER_FIELDS.intersection(data)):
-        raise RejectedError(
-            Code.BAD_REQUEST, f"field `{name}`: edged {__version__} has not got it (see `features` in `ping`)"
-        )
 
 
 def _need_content(data: dict[str, Any]) -> None:
@@ -250,6 +240,10 @@ def _need_content(data: dict[str, Any]) -> None:
 def _generate(request: m.Generate, limits: Limits, socket_type: str) -> m.Generate:
     _one_of("prompt", request.prompt, request.messages)
     _no_nul(request.prompt, request.messages, "prompt")
+    if request.session is not None and request.prompt is not None:
+        raise RejectedError(Code.BAD_REQUEST, "field `session` goes with `messages`, not with `prompt`")
+    if request.reset and request.session is None:
+        raise RejectedError(Code.BAD_REQUEST, "field `reset` needs `session`")
     for index, stop in enumerate(request.stop or []):
         if len(stop.encode()) > STOP_BYTES:
             raise RejectedError(Code.BAD_REQUEST, f"field `stop[{index}]` has more than {STOP_BYTES} bytes")
@@ -268,6 +262,13 @@ def _generate(request: m.Generate, limits: Limits, socket_type: str) -> m.Genera
             Code.BAD_REQUEST, 'field `stream`: "reply" needs a DEALER socket, a REQ gets one reply only'
         )
     return msgspec.structs.replace(request, stream="pub") if request.stream is True else request
+
+
+def _sessions(request: m.SessionsRequest) -> None:
+    if request.action == "list" and request.session is not None:
+        raise RejectedError(Code.BAD_REQUEST, "field `session` needs an `action`: get or delete")
+    if request.action != "list" and (request.session is None or request.identity is None):
+        raise RejectedError(Code.BAD_REQUEST, f"`{request.action}` needs `identity` and `session`")
 
 
 def _one_of(name: str, text: str | None, turns: list[m.Message] | None) -> None:

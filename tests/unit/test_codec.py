@@ -14,7 +14,7 @@ from edged import messages as m
 from edged.config import Limits
 from edged.errors import RETRYABLE, Code, WireError
 from edged.wire import codec
-from edged.wire.codec import CONTROL_LATER, CONTROL_OPS, LATER_FIELDS, REQUEST_LATER, REQUEST_OPS, RejectedError
+from edged.wire.codec import CONTROL_LATER, CONTROL_OPS, REQUEST_OPS, RejectedError
 
 LIMITS = Limits()
 MESSAGE_CHARS = 500
@@ -206,29 +206,45 @@ def test_control_verbs_are_forbidden_on_request(op: str) -> None:
 
 
 def test_control_verbs_are_those_of_protocol_8() -> None:
-    assert {"requests", "loglevel", "drain", "resume"} == set(CONTROL_OPS)
-    assert {"reload", "profile", "config", "sessions"} == set(CONTROL_LATER)
+    assert {"requests", "loglevel", "drain", "resume", "sessions"} == set(CONTROL_OPS)
+    assert {"reload", "profile", "config"} == set(CONTROL_LATER)
 
 
-@pytest.mark.parametrize("op", sorted(CONTROL_LATER | REQUEST_LATER))
+@pytest.mark.parametrize("op", sorted(CONTROL_LATER))
 def test_verbs_to_come_are_unknown_on_control(op: str) -> None:
     assert rejected({"op": op}, control=True).code == Code.UNKNOWN_OP
-
-
-@pytest.mark.parametrize("op", sorted(REQUEST_LATER))
-def test_verbs_to_come_are_unknown_on_request(op: str) -> None:
-    assert rejected({"op": op}).code == Code.UNKNOWN_OP
 
 
 def test_control_has_everything_that_request_has() -> None:
     minimal = {"generate": {"prompt": "x"}, "result": {"id": "a"}, "cancel": {"id": "a"}, "tokenize": {"text": "x"}}
     minimal |= {"embed": {"input": ["x"]}, "warm": {"messages": [{"role": "user", "content": "x"}]}}
+    minimal["session"] = {"session": "s", "action": "get"}
     for op, kind in REQUEST_OPS.items():
         body = {"op": op, **minimal.get(op, {})}
         assert type(decode(body)) is type(decode(body, control=True)) is kind
     for op, kind in CONTROL_OPS.items():
         body = {"op": op, **({"level": "debug"} if op == "loglevel" else {})}
         assert type(decode(body, control=True)) is kind
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ({"op": "generate", "prompt": "x", "session": "s"}, "not with `prompt`"),
+        ({"op": "generate", "prompt": "x", "reset": True}, "needs `session`"),
+        ({"op": "generate", "messages": [{"role": "user", "content": "x"}], "session": "a b"}, "session"),
+        ({"op": "session", "session": "s"}, "action"),
+        ({"op": "session", "session": "s", "action": "list"}, "action"),
+        ({"op": "session", "session": "s", "action": "get", "identity": "uid:0"}, "unknown field `identity`"),
+        ({"op": "sessions", "session": "s"}, "needs an `action`"),
+        ({"op": "sessions", "session": "s", "action": "get"}, "needs `identity` and `session`"),
+        ({"op": "sessions", "identity": "uid:0", "action": "delete"}, "needs `identity` and `session`"),
+    ],
+)
+def test_what_sessions_need(body: dict[str, Any], why: str) -> None:
+    found = rejected(body, control=True)
+    assert found.code == Code.BAD_REQUEST
+    assert why in found.message
 
 
 def test_cancel_with_identity_is_for_control() -> None:
@@ -243,6 +259,7 @@ def test_cancel_with_identity_is_for_control() -> None:
         with_(stop="x"),
         with_(nonsense=1),
         with_(session="s"),
+        with_(reset=True),
         with_(max_tokens=0),
         {"op": "nope"},
         {"op": "drain"},
@@ -338,11 +355,6 @@ def test_unknown_fields_are_refused(name: str) -> None:
     assert "messages[0]" in bad(spoken(**{name: 1}), "unknown field").message
 
 
-@pytest.mark.parametrize("name", sorted(LATER_FIELDS))
-def test_fields_to_come_are_bad_request(name: str) -> None:
-    bad(with_(**{name: True}), f"`{name}`", "has not got it")
-
-
 RANGES: dict[str, tuple[list[Any], list[Any]]] = {
     "stream": ([True, False, "pub", "reply"], ["sub", "", 1, 0, [], "true"]),
     "detach": ([True, False], [1, "true", 0]),
@@ -415,8 +427,8 @@ def test_tokenize_takes_exactly_one() -> None:
 
 # ---- anything at all -------------------------------------------------------------------------------------------
 
-NAMES = sorted({"op", "v", "id", *m.Generate.__struct_fields__, *LATER_FIELDS, "wait_ms", "identity", "text", "level"})
-OPS = sorted({*REQUEST_OPS, *CONTROL_OPS, *CONTROL_LATER, *REQUEST_LATER})
+NAMES = sorted({"op", "v", "id", *m.Generate.__struct_fields__, "wait_ms", "identity", "text", "level"})
+OPS = sorted({*REQUEST_OPS, *CONTROL_OPS, *CONTROL_LATER})
 any_text = st.text(st.characters(codec=None), max_size=80)
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), any_text, st.sampled_from(OPS + NAMES))
 values = st.recursive(
@@ -549,7 +561,6 @@ def test_retryable_codes_are_those_of_protocol_10() -> None:
 
 def test_ping_lists_what_works() -> None:
     assert list(codec.FEATURES) == sorted(set(codec.FEATURES))
-    assert not LATER_FIELDS.intersection(codec.FEATURES)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ class Plain:
 
 
 def prepared(*texts: str) -> object:
-    prepare = Prepare(PromptMaker(Words(), Plain()), {0})
+    prepare = Prepare(PromptMaker(Words(), Plain()), {0}, cells=512)
     prepare.start()
     prepare.put(Embed(7, list(texts)))
     assert select.select([prepare.wake], [], [], 30)[0]

@@ -18,11 +18,15 @@ LEGAL = {
     (State.GIVEN, Move.FIRST_CHUNK): State.RUNNING,
     (State.GIVEN, Move.END): State.ENDED,
     (State.RUNNING, Move.END): State.ENDED,
+    (State.GIVEN, Move.STORE): State.STORING,
+    (State.RUNNING, Move.STORE): State.STORING,
+    (State.STORING, Move.END): State.ENDED,
 }
 WAYS = {
     State.QUEUED: [],
     State.GIVEN: [Move.GIVE],
     State.RUNNING: [Move.GIVE, Move.FIRST_CHUNK],
+    State.STORING: [Move.GIVE, Move.FIRST_CHUNK, Move.STORE],
     State.ENDED: [Move.GIVE, Move.FIRST_CHUNK, Move.END],
 }
 PAIRS = list(itertools.product(State, Move))

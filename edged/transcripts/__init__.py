@@ -1,0 +1,1 @@
+"""Transcripts of sessions on the disk: SQLite, on a thread of its own."""
