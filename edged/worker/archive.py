@@ -2,7 +2,7 @@
 
 * `put` and `fetch` are jobs in one queue: what was put before can be fetched after. A snapshot is in the index from the
   moment it was put; when its job is done, the index is what the files say.
-* At most PENDING puts wait; more are dropped, for each holds a whole state in memory.
+* Puts that wait hold whole states in memory: with as many bytes of them as the RAM tier may have, more are dropped.
 * What was fetched comes by `take`; an eventfd (the prepare thread's, one for all) wakes the loop.
 * `save` moves to the disk what may go there, until a deadline.
 """
@@ -27,7 +27,6 @@ from edged.worker.residency import Remembered
 from edged.worker.statefiles import StateStore
 from edged.worker.stateformat import Origin
 
-PENDING: Final = 3
 OPEN_S: Final = 5.0
 """What reading the directories may take; a disk that is slower is heard of later."""
 
@@ -100,7 +99,7 @@ class Archive:
         self._jobs: queue.SimpleQueue[Put | Get | Move | None] = queue.SimpleQueue()
         self._done: deque[Fetched | Moved | _Index] = deque()
         self._numbers = 0
-        self._pending: dict[int, Remembered] = {}
+        self._pending: dict[int, tuple[Remembered, int]] = {}  # and the bytes of its state
         self._filed: tuple[Remembered, ...] = ()
         self.index: tuple[Remembered, ...] = ()
         self.totals = Totals()
@@ -117,7 +116,8 @@ class Archive:
 
     @property
     def full(self) -> bool:
-        return len(self._pending) >= PENDING
+        waiting = sum(size for _, size in self._pending.values())
+        return waiting > 0 and waiting >= self._settings.ram_bytes
 
     def put(self, tokens: list[int], scope: str, state: State, *, public: int, session: bool, floor: int) -> None:
         """`state` must not change any more."""
@@ -126,7 +126,7 @@ class Archive:
             return
         self._numbers += 1
         kept = Remembered(f"put {self._numbers}", tokens, scope, public)
-        self._pending[self._numbers] = kept
+        self._pending[self._numbers] = (kept, len(state))
         self._jobs.put(Put(self._numbers, kept, state, session, floor))
         self._renew()
 
@@ -149,14 +149,14 @@ class Archive:
             done = self._done.popleft()
             if isinstance(done, _Index):
                 self._filed, self.totals = done.kept, done.totals
-                self._pending = {n: kept for n, kept in self._pending.items() if n > done.number}
+                self._pending = {n: put for n, put in self._pending.items() if n > done.number}
                 self._renew()
             else:
                 out.append(done)
         return out
 
     def _renew(self) -> None:
-        self.index = (*self._filed, *self._pending.values())
+        self.index = (*self._filed, *(kept for kept, _ in self._pending.values()))
 
     def close(self, *, remove_ram: bool, timeout: float) -> None:
         """Waits for what is to be written, at most so long."""

@@ -29,7 +29,7 @@ class Resident:
     """What one sequence holds.
 
     `public`: length of the leading system message. `keep`: the conversation goes on. `floor`: the shortest length that
-    it can be trimmed to (see `prefix`).
+    it can be trimmed to (see `prefix`). `packed`: it has had the cache to itself since its first token.
     """
 
     tokens: list[int]
@@ -41,6 +41,7 @@ class Resident:
     reserved: int = 0
     used_at: int = 0
     floor: int = 0
+    packed: bool = False
 
     @property
     def used(self) -> int:
@@ -142,6 +143,7 @@ class KvCache:
         assert resident.owner is not None
         assert self.spare_slots > 0
         resident.cells = old.cells[: len(resident.tokens)]
+        resident.packed = old.packed
         self.evict(seq)
         self._spare.remove(seq)
         self._spare.append(seq)
@@ -196,7 +198,11 @@ class KvCache:
         self._count(resident.cells, self._refs, 1)
         self._count(resident.cells, self._busy_refs, 1)
         seq = self._spare.pop()
+        resident.packed = resident.packed or not resident.cells
         self._residents[seq] = resident
+        if len(self._residents) > 1:
+            for other in self._residents.values():
+                other.packed = False
         assert self.free >= 0, f"{-self.free} cells promised too many"
         return seq
 

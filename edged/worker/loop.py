@@ -57,6 +57,7 @@ class Loop:
             self._engine.residents,
             self._engine.rules(cache.sharing),
             reuse=cache.reuse,
+            alone=self._archive is not None,
         )
         self._disk_takes_all = cache.disk == "all"
         self._mover = Mover(self._engine, self._scheduler, self._archive)

@@ -15,6 +15,8 @@ from edged.worker.plan import (
     Evict,
     Fetch,
     Move,
+    Pack,
+    Remember,
     Restore,
     SetAside,
     State,
@@ -24,7 +26,7 @@ from edged.worker.plan import (
 from edged.worker.request import Reading
 from edged.worker.scheduler import Scheduler
 
-LEAST: Final = 64
+LEAST: Final = 16
 """Tokens of a snapshot: fewer are read again as quickly as they are fetched."""
 
 
@@ -69,15 +71,20 @@ class Mover:
                 case Fetch(rid=rid, key=key):
                     assert self._archive is not None
                     self._archive.fetch(key, rid)
-                case Evict() | Trim() | Copy():
+                case Evict() | Remember() | Trim() | Copy() | Pack():
                     self._cells(move)
         return assigned, not spoilt
 
-    def _cells(self, move: Evict | Trim | Copy) -> None:
+    def _cells(self, move: Evict | Remember | Trim | Copy | Pack) -> None:
         match move:
-            case Evict(seq=seq):
+            case Evict(seq=seq) | Remember(seq=seq):
                 self._remember(seq, move.tokens, move.scope, move.public, keep=move.keep)
+                if isinstance(move, Evict):
+                    self._engine.remove(seq)
+            case Pack(seq=seq):
+                state = self._engine.copy_out(seq)
                 self._engine.remove(seq)
+                self._engine.copy_in(seq, state)
             case Trim(seq=seq, length=length):
                 self._engine.trim(seq, length)
             case Copy(source=source, seq=seq, length=length):

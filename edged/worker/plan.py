@@ -47,6 +47,24 @@ class Evict:
 
 
 @dataclass(frozen=True, slots=True)
+class Remember:
+    """As `Evict`, but the sequence stays."""
+
+    seq: int
+    tokens: list[int]
+    scope: str
+    public: int
+    keep: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Copy the state of `seq`, which has the cache to itself, out and in: it then has the first cells."""
+
+    seq: int
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """`seq` holds the first `length` tokens of the prompt of `rid`, a place where other prompts will branch off."""
 
@@ -91,7 +109,7 @@ class Restore:
     cells: int
 
 
-Move = Assign | Trim | Copy | Evict | Checkpoint | Fetch | Unpack | SetAside | Restore
+Move = Assign | Trim | Copy | Evict | Remember | Pack | Checkpoint | Fetch | Unpack | SetAside | Restore
 
 
 @dataclass(frozen=True, slots=True)

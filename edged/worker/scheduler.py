@@ -55,7 +55,10 @@ class Exhausted(Exception):  # noqa: N818 - the worker's end, not a caller's err
 
 @dataclass(slots=True)
 class Scheduler:
-    """State of all requests given to the engine. `residents`: sequence numbers, `sequences` of which may be busy."""
+    """State of all requests given to the engine.
+
+    `residents`: sequence numbers, `sequences` of which may be busy. `alone`: see `residency`.
+    """
 
     context: int
     sequences: int
@@ -64,6 +67,7 @@ class Scheduler:
     residents: int = 0
     rules: Rules = field(default_factory=Rules)
     reuse: bool = True
+    alone: bool = False
     set_aside_total: int = 0
     hits: int = 0
     misses: int = 0
@@ -79,7 +83,7 @@ class Scheduler:
         assert self.chunk + self.sequences <= self.batch, "a chunk and a token of every sequence fit the batch"
         self.residents = max(self.residents, self.sequences)
         self.kv = KvCache(self.context, self.sequences, self.residents)
-        self.residency = Residency(self.kv, self.rules, reuse=self.reuse)
+        self.residency = Residency(self.kv, self.rules, reuse=self.reuse, alone=self.alone)
         self._cap = self.chunk
 
     # ---- events

@@ -11,11 +11,12 @@ pytest.importorskip("llama_cpp")
 from edged import link
 from edged.messages import CacheSettings, Done, Quit, Ready, Refused, Sampled, Sampling, Start
 from edged.worker.channel import Channel
+from edged.worker.form import Form
 from edged.worker.llama import NoSlotError
 from edged.worker.loading import Loaded
 from edged.worker.loop import Loop
 from edged.worker.prefix import Rules
-from edged.worker.prepare import Prepare, Prepared
+from edged.worker.prepare import Prepare
 
 
 class Words:
@@ -30,6 +31,9 @@ class Words:
         return f"{token} ".encode()
 
     count = len
+
+    def form(self, start: Start) -> Form:
+        return Form()
 
     def tokens(self, text: str | None, messages: object, *_: object) -> list[int]:
         if text == "boom":
@@ -63,7 +67,7 @@ class Engine:
                 self.next[at - 1] = self.held[span.seq]
         return rows
 
-    def sample(self, sampler: object, row: int, position: int) -> int:
+    def sample(self, sampler: object, row: int, position: int, *_: object) -> int:
         return self.next[row]
 
     def remove(self, seq: int) -> None:
@@ -93,7 +97,7 @@ class AtOnce(Prepare):
     """Without the thread: all requests of one frame are there before the first step."""
 
     def put(self, job) -> None:
-        self._done.append(Prepared(job, self._work(job)))
+        self._done.append(self._work(job))
 
 
 READY = Ready("m", "a", "d", 1, 1, 512, 512, 2, 32, 1000, "model", [], 1.0, 1, "b", [])
@@ -104,13 +108,23 @@ def serve(engine: Engine, starts: list[Start]) -> list:
     ours, theirs = socket.socketpair()
     prepare = AtOnce(engine.vocabulary, (), cells=512)
     channel = Channel(theirs)
-    thread = threading.Thread(target=Loop(channel, Loaded(engine, prepare, None, READY), CacheSettings()).run)
+    loop = Loop(channel, Loaded(engine, prepare, None, READY), CacheSettings())
+
+    def run() -> None:
+        try:
+            loop.run()
+        finally:
+            channel.close()
+
+    thread = threading.Thread(target=run)
     thread.start()
     ours.sendall(link.encode(*starts))
-    ours.settimeout(30)
+    ours.settimeout(10)
     reader, said = link.UpReader(), []
     while sum(isinstance(m, Done | Refused) for m in said) < len(starts):
-        said += reader.feed(ours.recv(65536))
+        data = ours.recv(65536)
+        assert data, "the loop broke"
+        said += reader.feed(data)
     ours.sendall(link.encode(Quit()))
     thread.join(30)
     channel.close()

@@ -12,7 +12,9 @@ from edged.worker.plan import (
     Evict,
     Fetch,
     Move,
+    Pack,
     Plan,
+    Remember,
     Restore,
     SetAside,
     Trim,
@@ -102,6 +104,12 @@ class FakeEngine:
                     assert self._tokens(seq) == tokens
                     self._remember(tokens, move.scope, move.public)
                     self.cells[seq] = []
+                case Remember(seq=seq, tokens=tokens):
+                    assert self._tokens(seq) == tokens
+                    self._remember(tokens, move.scope, move.public)
+                case Pack(seq=seq):
+                    assert not any(held for other, held in self.cells.items() if other != seq), "it has the cache"
+                    self.cells[seq] = self._fresh(self.cells[seq])
                 case Checkpoint(rid=rid, seq=seq, length=length):
                     assert self._tokens(seq) == self.jobs[rid].tokens[:length]
                     self._remember(self._tokens(seq), self.jobs[rid].scope, self.jobs[rid].public)
@@ -221,6 +229,8 @@ class FakeEngine:
 
     def _decode(self, seq: int, position: int, token: int) -> None:
         assert len(self.cells[seq]) == position, "positions have no holes"
+        if position == 0:
+            self.floors.pop(seq, None)
         self.numbers += 1
         self.cells[seq].append((self.numbers, token))
 

@@ -69,6 +69,7 @@ def schedulers(draw: st.DrawFn) -> Scheduler:
         residents=sequences + draw(st.integers(0, 5)),
         rules=Rules(draw(st.sampled_from(["identity", "system", "all"])), exact, window),
         reuse=draw(st.booleans()),
+        alone=draw(st.booleans()),
     )
 
 
@@ -294,6 +295,21 @@ def test_a_conversation_comes_back_from_its_snapshot() -> None:
     run(e, Job(2, TEXTS["b"][:250], 5))
     run(e, Job(3, [*TEXTS["a"][:200], 4, 5, 6, 7], 5))
     assert e.cached[3] == 200
+
+
+def test_a_request_that_starts_alone_has_the_cache_to_itself() -> None:
+    s = Scheduler(1024, 2, 34, 32, 6, alone=True)
+    e = FakeEngine(s)
+    run(e, Job(1, TEXTS["a"][:100], 5), Job(2, TEXTS["b"][:100], 5))
+    assert len(s.kv.idle()) == 2
+    for rid, text in ((3, "a"), (4, "b"), (5, "a")):
+        e.submit(Job(rid, [*TEXTS[text][:100], rid, 2, 3, 4], 5), 5)
+        while rid not in e.started:
+            e.step()
+        assert [seq for seq, held in e.cells.items() if held] == [s._requests[rid].seq]
+        assert s.kv[s._requests[rid].seq].packed
+        finish(e)
+        assert e.cached[rid] == 100, "and finds what it wrote"
 
 
 def test_a_hybrid_goes_on_at_its_end_or_at_a_checkpoint() -> None:
