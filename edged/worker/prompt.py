@@ -96,21 +96,22 @@ class Prompts:
         if not job.turns:
             return messages, 0
         wanted = self._cells - min(job.max_tokens, GROWTH)
-        dropped = 0
-        left = messages
-        while len(self._tokens(None, left, job.shape)) > wanted and dropped < len(job.turns):
-            dropped = max(dropped + 1, self._excess(job, messages))
-            gone = sum(job.turns[:dropped])
-            left = messages[: job.head] + messages[job.head + gone :]
+        dropped, left = 0, messages
+        total = len(self._tokens(None, left, job.shape))
+        while total > wanted and dropped < len(job.turns):
+            dropped = max(dropped + 1, self._excess(job, messages, total) if not dropped else 0)
+            left = messages[: job.head] + messages[job.head + sum(job.turns[:dropped]) :]
+            total = len(self._tokens(None, left, job.shape))
         return left, dropped
 
-    def _excess(self, job: Start, messages: list[Message]) -> int:
-        """Turns to leave out, by the tokens of their texts alone."""
+    def _excess(self, job: Start, messages: list[Message], total: int) -> int:
+        """Turns to leave out, by the tokens of their texts, and what the template adds shared evenly."""
         sizes = [self._count(m.content) for m in messages]
-        total, at = sum(sizes), job.head
+        added = (total - sum(sizes)) / len(messages)
+        left, at = float(total), job.head
         for dropped, turn in enumerate(job.turns):
-            if total <= KEPT * self._cells:
+            if left <= KEPT * self._cells:
                 return dropped
-            total -= sum(sizes[at : at + turn])
+            left -= sum(sizes[at : at + turn]) + added * turn
             at += turn
         return len(job.turns)

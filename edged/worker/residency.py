@@ -107,7 +107,7 @@ class Residency:
         if source is None:
             return self.place(resident, moves)
         resident.floor = self.kv[source].floor
-        if self._takes_over(source, wanted, found.length):
+        if self._takes_over(source, resident):
             if self.kv[source].used > found.length:
                 moves.append(Trim(source, found.length))
             self.kv.take_over(source, resident)
@@ -129,7 +129,7 @@ class Residency:
         if found.seq is None:
             return self.place(resident, moves)
         old = self.kv[found.seq]
-        if old.scope != resident.scope or old.used - found.length > TAIL:
+        if self._is_lost(old, resident, found.length):
             moves.append(Remember(found.seq, list(old.tokens), old.scope, old.public, old.keep))
         if old.used > found.length:
             moves.append(Trim(found.seq, found.length))
@@ -156,13 +156,18 @@ class Residency:
         moves.append(Unpack(rid, seq, found.cells, found.length))
         return seq
 
-    def _takes_over(self, source: int, wanted: Wanted, length: int) -> bool:
-        resident = self.kv[source]
-        if resident.owner is not None:
+    def _takes_over(self, source: int, resident: Resident) -> bool:
+        old = self.kv[source]
+        if old.owner is not None:
             return False
         if self.rules.exact or not (self.kv.spare_sequences or [s for s in self.kv.idle() if s != source]):
             return True
-        return resident.scope == wanted.scope and resident.used - length <= TAIL
+        return not self._is_lost(old, resident, len(resident.tokens))
+
+    @staticmethod
+    def _is_lost(old: Resident, new: Resident, length: int) -> bool:
+        """Going on with the first `length` tokens of `old` would lose something that may be wanted again."""
+        return old.scope != new.scope or old.used - length > TAIL or (old.keep and not new.keep)
 
     def make_room(self, moves: list[Move]) -> None:
         """What is promised must be there."""

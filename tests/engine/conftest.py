@@ -32,6 +32,8 @@ from edged.messages import (
     Tokenized,
     TokenLogprob,
     Up,
+    Warm,
+    Warmed,
 )
 from edged.places import EMBEDDED_MODEL, models_dir
 
@@ -121,10 +123,12 @@ class Worker:
         stop: list[str] | None = None,
         sampling: Sampling = GREEDY,
         shape: Shape = Shape(),  # noqa: B008 - frozen
+        **more: object,
     ) -> int:
+        """`more`: scope, session, head, turns."""
         rid = self.rid()
         messages = [Message("user", content)] if isinstance(content, str) else content
-        self.send(Start(rid, prompt, messages, max_tokens, stop or [], sampling, shape))
+        self.send(Start(rid, prompt, messages, max_tokens, stop or [], sampling, shape, **more))
         return rid
 
     def finish(self, *rids: int) -> dict[int, "Answer"]:
@@ -137,7 +141,17 @@ class Worker:
                 answer.add(message)
         return answers
 
-    def ask(self, content: str | None = None, **more: object) -> "Answer":
+    def warm(self, messages: list[Message], scope: str = "") -> Warmed:
+        rid = self.rid()
+        self.send(Warm(rid, messages, scope))
+        return self.until(Warmed, rid=rid)
+
+    def leave(self, within_s: float = 30.0) -> int:
+        """As the daemon ends it, snapshots included."""
+        self.send(Quit(within_s))
+        return self.process.wait(PATIENCE_S)
+
+    def ask(self, content: str | list[Message] | None = None, **more: object) -> "Answer":
         rid = self.start(content, **more)
         return self.finish(rid)[rid]
 
@@ -164,6 +178,15 @@ class Answer:
     @property
     def text(self) -> str:
         return "".join(self.pieces)
+
+    @property
+    def cached(self) -> int:
+        return self.prefilled[-1].cached
+
+    @property
+    def read(self) -> int:
+        """Prompt tokens that were read."""
+        return self.prefilled[-1].total - self.cached
 
     def add(self, message: Up) -> None:
         assert self.end is None, "nothing comes after the end"
