@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 shopt -s nullglob
 found=0
-for script in bench/[a-z]*.py; do
+for script in bench/run_*.py; do
     found=1
     printf '== %s\n' "$script"
     .venv/bin/python "$script"
