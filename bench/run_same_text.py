@@ -19,7 +19,7 @@ WORDS = {
     "Chinese": ["请用一句话介绍{}。", "{}的首都是哪里?"],
     "code": [
         "def add_{0}(a, b):\n    # {0}\nComplete it.",
-        'for (int i = 0; i < {}; i++) printf("%d", i); What is printed?',
+        'for (int i = 0; i < {}; i++) printf("%d", i); Output?',
     ],
     "emoji": ["🐢 and 🐇, {}?", "Tell me about 🎛️ number {} 👩‍🔧."],
 }

@@ -333,13 +333,19 @@ class Save(_Down, frozen=True):
     within_s: float
 
 
+class Forget(_Down, frozen=True):
+    """A caller had a conversation deleted: drop the snapshots of this scope, and what is idle of it."""
+
+    scope: str
+
+
 class Quit(_Down, frozen=True):
     """Leave with status 0 as soon as the step at hand is done; before that as `Save` says, when `within_s` > 0."""
 
     within_s: float = 0.0
 
 
-Down = Load | Start | Abort | Tokenize | Embed | Warm | Save | Quit
+Down = Load | Start | Abort | Tokenize | Embed | Warm | Save | Forget | Quit
 
 # ---- the link: worker → daemon ---------------------------------------------------------------------------------
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from edged.broker.instructions import Ask, Caller, Instruction, Refuse, Reply
-from edged.broker.lives import Lives
+from edged.broker.instructions import Ask, Caller, Instruction, Refuse, Reply, Tell
+from edged.broker.lives import Lives, scope_of
 from edged.broker.transcript import Answer, Delete, Deleted, Enumerate, Enumerated, Failed, Get, Got, Opened
 from edged.errors import Code, WireError
-from edged.messages import SessionRequest, SessionsRequest
+from edged.messages import Forget, SessionRequest, SessionsRequest
 
 DEADLINE_S: Final = 10.0
 MAX_PENDING: Final = 16
@@ -65,15 +65,17 @@ class Lookups:
         """The answer to a verb, if it is one."""
         if isinstance(answer, Opened):
             return []
+        out: list[Instruction] = []
         if isinstance(answer, Deleted):
             self._lives.sessions.gone((answer.identity, answer.session))
+            out.append(Tell(Forget(scope_of(answer.identity))))  # its state holds the same text as tokens
         pending = self._pending.pop(answer.number, None)
         if pending is None:
-            return []
+            return out
         told = self._told(pending, answer)
         if isinstance(told, WireError):
-            return [Refuse(pending.caller.to, pending.id, told)]
-        return [Reply(pending.caller.to, pending.id, told)]
+            return [*out, Refuse(pending.caller.to, pending.id, told)]
+        return [*out, Reply(pending.caller.to, pending.id, told)]
 
     @staticmethod
     def _told(pending: _Pending, answer: Answer) -> dict[str, Any] | WireError:

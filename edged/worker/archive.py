@@ -54,6 +54,11 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class Drop:
+    scope: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fetched:
     """`state` is None: it is gone, or was damaged."""
 
@@ -96,7 +101,7 @@ class Archive:
     def __init__(self, settings: CacheSettings, origin: Origin, cpus: Iterable[int], wake: int) -> None:
         self._settings, self._origin = settings, origin
         self._cpus, self._wake = set(cpus), wake
-        self._jobs: queue.SimpleQueue[Put | Get | Move | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Put | Get | Move | Drop | None] = queue.SimpleQueue()
         self._done: deque[Fetched | Moved | _Index] = deque()
         self._numbers = 0
         self._pending: dict[int, tuple[Remembered, int]] = {}  # and the bytes of its state
@@ -137,6 +142,10 @@ class Archive:
             self._done.append(Fetched(rid, None))
         else:
             self._jobs.put(Get(kept, rid))
+
+    def forget(self, scope: str) -> None:
+        """All snapshots of a caller go."""
+        self._jobs.put(Drop(scope))
 
     def save(self, deadline: float) -> None:
         """`take` brings a `Moved`."""
@@ -188,7 +197,7 @@ class Archive:
             os.eventfd_write(self._wake, 1)
         store.close(remove_ram=self._remove_ram)
 
-    def _do(self, store: StateStore, job: Put | Get | Move) -> Fetched | Moved | None:
+    def _do(self, store: StateStore, job: Put | Get | Move | Drop) -> Fetched | Moved | None:
         match job:
             case Put(kept=kept, state=state, session=session, floor=floor):
                 tokens = np.array(kept.tokens, dtype=np.int32)
@@ -196,6 +205,9 @@ class Archive:
                 return None
             case Get(kept=kept, then=rid):
                 return Fetched(rid, self._get(store, kept))
+            case Drop(scope=scope):
+                store.forget(scope)
+                return None
             case Move(deadline=deadline):
                 moved = store.persist(deadline)
                 return Moved(moved.files, moved.bytes, moved.left)

@@ -15,6 +15,7 @@ from edged.messages import (
     CacheSettings,
     Down,
     Embed,
+    Forget,
     Load,
     Quit,
     Refused,
@@ -129,6 +130,8 @@ class Loop:
                     self._forget(rid)
             case Save(within_s=seconds):
                 self._save(seconds)
+            case Forget(scope=scope):
+                self._mover.forget_scope(scope)
             case Quit(within_s=seconds):
                 self._leave(seconds)
             case Load():

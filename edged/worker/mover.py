@@ -45,6 +45,13 @@ class Mover:
     def forget(self, rid: int) -> None:
         self._fetched.pop(rid, None)
 
+    def forget_scope(self, scope: str) -> None:
+        """What is kept of a caller's prompts and is not in use."""
+        for seq in self._scheduler.residency.forget(scope):
+            self._engine.remove(seq)
+        if self._archive is not None:
+            self._archive.forget(scope)
+
     def carry_out(self, moves: tuple[Move, ...], requests: Mapping[int, Reading]) -> tuple[list[Assign], bool]:
         """Who was given a sequence, and whether the plan holds: not when a snapshot was no good."""
         assigned: list[Assign] = []

@@ -194,6 +194,13 @@ class Residency:
         self.kv.evict(seq)
         self.evicted += 1
 
+    def forget(self, scope: str) -> list[int]:
+        """The idle sequences of a caller go; these are to be emptied."""
+        gone = [seq for seq in self.kv.idle() if self.kv[seq].scope == scope]
+        for seq in gone:
+            self.kv.evict(seq)
+        return gone
+
     def leave(self, seq: int) -> int | None:
         """The request on `seq` is gone: what it holds stays, or the sequence must be emptied (then: its number)."""
         if self.reuse and self.kv[seq].used:

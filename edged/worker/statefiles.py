@@ -30,6 +30,8 @@ from edged.worker.stateformat import Data, Origin, Snapshot, Tokens
 from edged.worker.statetiers import Entry, Tier, extends, same
 
 MOVING: Final = 2
+FORGET_S: Final = 5.0
+"""What is waited for a file that is on its way to the disk, so that it can be removed there."""
 TOUCH_S: Final = 60.0
 """The mtime of a file on the disk is set at most so often: each time is a write to an SD card."""
 
@@ -146,6 +148,14 @@ class StateStore:
             return False
         self.ram.entries[entry.name] = entry
         return True
+
+    def forget(self, scope: str) -> None:
+        """Every file of a caller goes, in both tiers."""
+        self._wait(self._clock() + FORGET_S, lambda: not self._on_the_way)
+        for tier in (self.ram, self.disk):
+            for entry in list(tier.entries.values()):
+                if entry.snapshot is not None and entry.snapshot.scope == scope:
+                    self._drop(tier, entry)
 
     def persist(self, deadline: float) -> Persisted:
         """Moves to the disk what may go there, the most recently used first, until the clock says `deadline`."""

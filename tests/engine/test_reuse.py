@@ -10,7 +10,7 @@ import pytest
 from conftest import Answer, Worker
 from tiny_models import ATTENTION, KINDS, tiny
 
-from edged.messages import CacheFacts, CacheSettings, Message, Sampling, Save, Saved
+from edged.messages import CacheFacts, CacheSettings, Forget, Message, Sampling, Save, Saved
 from edged.worker.prefix import ALIGN
 from edged.worker.residency import WORTH
 
@@ -215,6 +215,23 @@ def test_a_drain_saves_and_goes_on(remembers, tmp_path: Path) -> None:
     assert sum(p.stat().st_size for p in (tmp_path / "kv").glob("*.kv")) == saved.bytes
     (again,) = converse(worker, turns=1, session=True)
     assert again.cached > 0
+
+
+def test_what_is_forgotten_is_gone_from_the_disk_and_others_stay(remembers, tmp_path: Path) -> None:
+    worker = remembers()
+    for scope in ("me", "you"):
+        converse(worker, turns=1, session=True, scope=scope)
+        worker.send(Save(30.0))
+        worker.until(Saved)
+    files = set((tmp_path / "kv").glob("*.kv"))
+    assert len(files) == 2
+    worker.send(Forget("me"))
+    worker.send(Save(30.0))
+    worker.until(Saved)
+    assert worker.leave() == 0
+    (left,) = (tmp_path / "kv").glob("*.kv")
+    assert left in files
+    assert b"you" in left.read_bytes()[:400]
 
 
 # ---- between callers
