@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -16,6 +17,8 @@ from typing import Any, Self
 
 import yaml
 import zmq
+
+from edged.system.ramdir import ram_dir
 
 TESTS = Path(__file__).parent
 WAIT_S = 30.0
@@ -151,6 +154,7 @@ class Daemon:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait(WAIT_S)
+        shutil.rmtree(ram_dir(str(self.directory / "run")), ignore_errors=True)  # of one that was killed
 
     def rss_kb(self) -> int:
         return proc_status_kb(self.pid, "VmRSS")

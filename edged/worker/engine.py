@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from edged.errors import EngineError
 from edged.messages import Load, ThreadPin
 from edged.system import cpu
+from edged.system.need import IDLE_SEQUENCES
 from edged.worker import automaton, llama
 from edged.worker.logprobs import Logprobs
 from edged.worker.masks import Masks
@@ -25,10 +26,6 @@ from edged.worker.prefix import Rules, Sharing
 from edged.worker.sampler import Sampler
 from edged.worker.threads import ComputeThreads
 from edged.worker.vocabulary import Vocabulary
-
-IDLE_SEQUENCES = 8
-"""Sequences beyond those that may be busy: conversations that stay resident. With attention a number costs a row of
-logits in the compute buffer (0.2 MB with 49k tokens)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,12 @@ class StateDir:
         self.set_aside = 0
         self.problem = prepare(path)
 
+    def remove_empty(self) -> None:
+        """The directory, when nothing is left in it."""
+        for path in (os.path.join(self._path, _BAD), self._path):
+            with contextlib.suppress(OSError):
+                os.rmdir(path)
+
     def scan(self) -> Iterator[Found]:
         """Every file, judged by its head; what is left over or damaged is dealt with on the way."""
         for name in self._names(self._path):

@@ -179,6 +179,8 @@ class StateStore:
         if remove_ram:
             for entry in list(self.ram.entries.values()):
                 self._drop(self.ram, entry)
+            if self.ram.files is not None:
+                self.ram.files.remove_empty()
 
     # ---- inside
 
