@@ -1,6 +1,6 @@
 """300 mixed requests, then idle: what the worker keeps, what lies on the disk, and how much was written to it.
 
-A third each: turns of 12 sessions, prompts of their own, answers with a schema; up to 4 at a time. The level after a
+A third each: turns of 8 sessions, prompts of their own, answers with a schema; up to 4 at a time. The level after a
 warm-up of 60 is compared with the level after the 300.
 """
 
@@ -17,18 +17,18 @@ from service import Service, memory_kb, models, say, service, verdict
 WARM_UP = 60
 REQUESTS = 300
 SETTLE_S = 10.0
-BUDGET = 24 << 20
+BUDGET = 64 << 20
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string", "maxLength": 12}}, "required": ["name"]}
 
 WORDS = ("pump", "valve", "lamp", "gate", "room", "点", "🐢")
 
 
 def body(n: int, draw: random.Random) -> dict[str, Any]:
-    words = " ".join(draw.choice(WORDS) for _ in range(draw.randint(3, 60)))
+    words = " ".join(draw.choice(WORDS) for _ in range(draw.randint(3, 40)))
     common = {"op": "generate", "max_tokens": draw.randint(1, 40), "deadline_ms": 600_000, "seed": n}
     match n % 3:
         case 0:
-            return common | {"session": f"s{n // 3 % 12}", "messages": [say(words)]}
+            return common | {"session": f"s{n // 3 % 8}", "messages": [say(words)]}
         case 1:
             return common | {"prompt": words}
         case _:

@@ -118,6 +118,7 @@ class Cache(_Section, frozen=True):
     ram_bytes: Annotated[int, Meta(ge=0, le=1 << 40)] = 64 << 20
     disk: Literal["sessions", "all", "off"] = "sessions"
     disk_bytes: Annotated[int, Meta(ge=0, le=1 << 40)] = 256 << 20
+    spill_bytes_per_hour: Annotated[int, Meta(ge=0, le=1 << 40)] = 64 << 20
     save_s: Annotated[float, Meta(ge=0, le=600)] = 5
 
 

@@ -55,6 +55,7 @@ class CacheSettings(Struct, frozen=True, array_like=True):
     disk_dir: str = ""
     disk_bytes: int = 0
     disk: Literal["sessions", "all", "off"] = "sessions"
+    spill_bytes: int = 64 << 20  # per hour, of what the RAM tier has no room for
 
 
 class Load(_Down, frozen=True):

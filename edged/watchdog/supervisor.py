@@ -157,6 +157,7 @@ class Supervisor:
             disk_dir=os.path.join(self.config.state_dir, "kv"),
             disk_bytes=cache.disk_bytes,
             disk=cache.disk,
+            spill_bytes=cache.spill_bytes_per_hour,
         )
 
     # ---- the worker at hand ----------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 * `put` writes to the RAM tier. What must leave it moves to the disk when it may (`disk` is "all", or "sessions" and it
   is one), else it is gone. A move is an errand: the file can be read where it was until it has arrived. At most MOVING
   files and half of the RAM budget (or one file) are on their way, in RAM beyond its budget; more are dropped.
+* What leaves the RAM tier while running may write `spill_bytes` an hour to the disk, at most as many at once; what
+  `persist` moves is not counted. SD cards wear.
 * What is too large for the RAM tier, or comes without one, goes straight to the disk and can be read once it is there.
 * An entry replaces what it extends, in its own tier, if it can be trimmed that far; no session is replaced by less.
 * First to leave: foreign files, on the disk then what is no session, then the least recently used. Nothing leaves for
@@ -27,7 +29,7 @@ from edged.worker import stateformat
 from edged.worker.errands import Errands
 from edged.worker.statedir import SUFFIX
 from edged.worker.stateformat import Data, Origin, Snapshot, Tokens
-from edged.worker.statetiers import Entry, Tier, extends, same
+from edged.worker.statetiers import Allowance, Entry, Tier, extends, same
 
 MOVING: Final = 2
 FORGET_S: Final = 5.0
@@ -72,6 +74,7 @@ class StateStore:
         self._used = 0
         self._on_the_way: dict[str, int] = {}
         self._closing = False
+        self._spill = Allowance(settings.spill_bytes, clock())
         self.counts = Counts()
         self.ram = Tier(settings.ram_dir, settings.ram_bytes, origin, durable=False)
         self.disk = Tier("" if settings.disk == "off" else settings.disk_dir, settings.disk_bytes, origin, durable=True)
@@ -245,7 +248,7 @@ class StateStore:
         if files is None or crowded or not self._may_go(entry):
             return False
         victims = self.disk.victims(self.disk.budget - going - entry.size, entry)
-        if victims is None:
+        if victims is None or (deadline is None and not self._spill.take(entry.size, self._clock())):
             return False
         self._evict(self.disk, victims)
         self._on_the_way[entry.name] = entry.size

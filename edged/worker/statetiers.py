@@ -64,6 +64,22 @@ class Tier:
         return [old for old in self.entries.values() if old is not new and extends(new.snapshot, old.snapshot)]
 
 
+class Allowance:
+    """So many bytes an hour, saved up for an hour at most."""
+
+    def __init__(self, per_hour: int, now: float) -> None:
+        self._per_hour, self._left, self._since = per_hour, float(per_hour), now
+
+    def take(self, size: int, now: float) -> bool:
+        """False: not enough is left."""
+        self._left = min(self._per_hour, self._left + self._per_hour * (now - self._since) / 3600)
+        self._since = now
+        if size > self._left:
+            return False
+        self._left -= size
+        return True
+
+
 def extends(new: Snapshot | None, old: Snapshot | None) -> bool:
     """Whatever `old` is good for, `new` is too."""
     if new is None or old is None or new.scope != old.scope or new.session < old.session or new.public < old.public:
