@@ -68,7 +68,8 @@ class Lookups:
         out: list[Instruction] = []
         if isinstance(answer, Deleted):
             self._lives.sessions.gone((answer.identity, answer.session))
-            out.append(Tell(Forget(scope_of(answer.identity))))  # its state holds the same text as tokens
+            if answer.found:
+                out.append(Tell(Forget(scope_of(answer.identity))))  # its state holds the same text as tokens
         pending = self._pending.pop(answer.number, None)
         if pending is None:
             return out

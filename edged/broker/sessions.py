@@ -44,6 +44,8 @@ LATE_S: Final = 0.5
 IN_ALL: Final = 4096
 """Sessions of all callers: over TCP without keys anybody who changes addresses is a new caller."""
 UNANSWERED: Final = 256
+_NOT_STORED: Final = frozenset({"text", "logprobs"})
+"""Of a reply in the transcript: the text stands in its messages, and logprobs would be a hundred times as long."""
 UNWRITTEN_BYTES: Final = 4 << 20
 _OPENING_MS: Final = 500
 _STUCK_MS: Final = 2000
@@ -184,7 +186,7 @@ class Sessions:
             digest=request.digest,
             head=msgspec.json.encode(body.messages[:new]) if talk.begins and new else b"",
             messages=msgspec.json.encode([*body.messages[new:], answer]),
-            reply=msgspec.json.encode({key: value for key, value in fields.items() if key != "text"}),
+            reply=msgspec.json.encode({key: value for key, value in fields.items() if key not in _NOT_STORED}),
             window=talk.dropped,
         )
         if self._bytes + turn.size > UNWRITTEN_BYTES or len(self.asked) >= 4 * UNANSWERED:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 import time
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -35,6 +35,10 @@ _messages = msgspec.json.Decoder(list[Message])
 _NEWEST_FIRST = (
     "SELECT number, messages, bytes, id, reply FROM turn WHERE session = ? AND number >= ? ORDER BY number DESC"
 )
+
+
+KEPT: Final = 0.75
+"""Of `limits.session_bytes` after turns had to go: with one turn less each time, everything would be read each time."""
 
 
 class Store:
@@ -134,8 +138,9 @@ class Store:
         (size,) = self._db.execute("SELECT bytes FROM session WHERE key = ?", (key,)).fetchone()
         oldest = self._db.execute("SELECT number, bytes FROM turn WHERE session = ? ORDER BY number", (key,))
         gone, first = 0, 0
+        wanted = limit if size <= limit else KEPT * limit
         for number, weight in oldest:
-            if size - gone <= limit or number == newest:
+            if size - gone <= wanted or number == newest:
                 first = number
                 break
             gone += weight

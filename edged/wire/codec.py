@@ -237,7 +237,18 @@ def _need_content(data: dict[str, Any]) -> None:
             raise RejectedError(Code.BAD_REQUEST, f"field `messages[{index}].content` is missing")
 
 
+def _ordinary_numbers(value: Any, name: str) -> None:
+    """In what is passed on as it is: a whole number of more than 64 bits fits no other encoding."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**64:
+        raise RejectedError(Code.BAD_REQUEST, f"field `{name}` has a whole number of more than 64 bits")
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _ordinary_numbers(item, name)
+
+
 def _generate(request: m.Generate, limits: Limits, socket_type: str) -> m.Generate:
+    _ordinary_numbers(request.json_schema, "json_schema")
+    for index, tool in enumerate(request.tools or []):
+        _ordinary_numbers(tool.function.parameters, f"tools[{index}].function.parameters")
     _one_of("prompt", request.prompt, request.messages)
     _no_nul(request.prompt, request.messages, "prompt")
     if request.session is not None and request.prompt is not None:

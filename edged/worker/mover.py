@@ -38,9 +38,8 @@ class Mover:
         self._fetched: dict[int, State] = {}
 
     def fetched(self, rid: int, state: State | None) -> None:
-        if state is not None:
+        if self._scheduler.fetched(rid, found=state is not None) and state is not None:
             self._fetched[rid] = state
-        self._scheduler.fetched(rid, found=state is not None)
 
     def forget(self, rid: int) -> None:
         self._fetched.pop(rid, None)

@@ -1,7 +1,7 @@
 """From what was asked to the tokens of a prompt and what is known of them. Pure: tokenizing is given.
 
-* *public*: the tokens that the leading system messages alone determine (with the tools, and the head of the first turn,
-  which is the template's): the common prefix of the prompt and of two others that have the same beginning.
+* *public*: the tokens that the leading system messages alone determine (with the tools, which stand there): what they
+  are rendered to by themselves. Where there are none, what the template puts before any first word.
 * *cuts*, for models whose memory cannot be trimmed: where the next prompt will branch off. After the system message,
   and where the head of the answer begins: what was thought, or written otherwise, is not in the next prompt.
 * *Whole turns* of a session's history are left out, oldest first, when prompt and a first piece of the answer do not
@@ -87,9 +87,11 @@ class Prompts:
     def _beginning(self, head: list[Message], shape: Shape) -> list[int]:
         try:
             one, other = (self._tokens(None, [*head, Message("user", word)], shape) for word in ("One", "2"))
+            if not head:
+                return one[: common(one, other)]
+            return one[: common(one, self._tokens(None, head, shape, generation=False))]
         except TemplateRefusalError:  # a template that wants more than a system message and a user's
             return []
-        return one[: common(one, other)]
 
     def _fitting(self, job: Start, messages: list[Message]) -> tuple[list[Message], int]:
         """What fits, and how many turns are left out."""

@@ -5,8 +5,9 @@ A prompt starts from the longest usable prefix (`prefix`) of what is resident or
 * An idle sequence of the same caller that holds little beyond the prefix (TAIL) is *taken over*: the rest is trimmed.
 * Otherwise the prefix is *copied* to a spare sequence (cells are shared), or to the least recently used idle one.
   With no other sequence to be had, the idle one is taken over, whatever else it holds.
-* A snapshot is used when it saves at least WORTH tokens more. It has to be fetched first (a file is read by another
-  thread); the request waits for that, others do not. One is fetched at a time, so only one lies in memory.
+* A snapshot is used when it saves at least WORTH tokens more and there are cells for all of it now; else the next best
+  start is: nobody waits for others to end because of what could be saved. It has to be fetched first (a file is read
+  by another thread); the request waits for that, others do not. One is fetched at a time.
 * Memory that cannot be trimmed is taken over whole, or comes from a snapshot.
 
 Idle sequences are evicted, least recently used first, when cells or sequence numbers are wanted.
@@ -64,7 +65,7 @@ class Residency:
         self.snapshots: Sequence[Remembered] = ()
         self.evicted = 0
 
-    def find(self, wanted: Wanted, refused: str | None = None) -> Found:
+    def find(self, wanted: Wanted, refused: str | None = None, *, snapshots: bool = True) -> Found:
         """`refused`: a snapshot that could not be read."""
         if not self.reuse:
             return Found()
@@ -76,7 +77,9 @@ class Residency:
             length = usable(self.rules, wanted, resident, floor)
             if length and (length, *self._liking(seq, wanted)) > (best.length, *self._liking(best.seq, wanted)):
                 best = Found(length, seq)
-        for kept in self.snapshots:
+        for kept in self.snapshots if snapshots else ():
+            if len(kept.tokens) > self.kv.total:  # of a larger profile
+                continue
             floor = self.rules.floor(len(kept.tokens))
             length = usable(self.rules, wanted, kept, floor)
             if kept.key != refused and length >= best.length + (WORTH if best.key is None else 1):

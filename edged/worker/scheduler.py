@@ -100,14 +100,15 @@ class Scheduler:
         self._arrivals += 1
         return limit
 
-    def fetched(self, rid: int, *, found: bool) -> None:
-        """The snapshot that `rid` waits for is in memory, or cannot be read."""
+    def fetched(self, rid: int, *, found: bool) -> bool:
+        """The snapshot that `rid` waits for is in memory, or cannot be read. False: nobody waits for it any more."""
         request = self._requests.get(rid)
         if request is None or request.fetching is None:
-            return
+            return False
         if not found:
             request.refused, request.fetched = request.fetching, None
         request.fetching = None
+        return True
 
     def unpack_failed(self, rid: int) -> None:
         """The snapshot of `rid` was no good: its sequence is empty, and it reads its prompt. Before `commit`."""
@@ -204,6 +205,8 @@ class Scheduler:
             found = self._find(request)
             if self._is_coming(request, found.length):
                 continue
+            if found.key is not None and self.residency.cost(found, request.need) > self.kv.free:
+                found = self._without_snapshot(request)
             if not self._cells_for(request, found, moves):
                 stuck.append(request)
                 continue
@@ -250,6 +253,11 @@ class Scheduler:
             return ready
         request.fetched = None  # something better became resident meanwhile
         return found
+
+    def _without_snapshot(self, request: Request) -> Found:
+        """All of a snapshot has to come in before it is trimmed, and there is no room for it now."""
+        request.fetched = None
+        return self.residency.find(request.job.wanted, snapshots=False)
 
     def _is_coming(self, request: Request, have: int) -> bool:
         """A running request is about to have read a good part of this prompt."""

@@ -305,8 +305,8 @@ def _bound(schema: dict[str, Any], keyword: str, path: str) -> float | None:
     value = schema.get(keyword)
     if value is None:
         return None
-    if not isinstance(value, int | float) or isinstance(value, bool) or abs(value) > 10**15:
-        raise SchemaError(path, f"`{keyword}` is a number within ±10^15")
+    if not isinstance(value, int | float) or isinstance(value, bool) or abs(value) > 2**53:
+        raise SchemaError(path, f"`{keyword}` is a number within ±2^53")
     return value
 
 

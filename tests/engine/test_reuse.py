@@ -253,6 +253,15 @@ def test_what_another_wrote_is_not_told(remembers, sharing: str) -> None:
     assert guess.text == first.text
 
 
+def test_what_one_warmed_serves_all_whose_system_message_it_is(remembers) -> None:
+    worker = remembers()
+    warmed = worker.warm([SYSTEM], "a")
+    assert worker.ask([SYSTEM, Message("user", "Hm?")], scope="b", max_tokens=4).cached >= warmed.tokens - ALIGN
+    other = Message("system", SYSTEM.content + " And no more.")
+    assert worker.ask([other, Message("user", "Hm?")], scope="b", max_tokens=4).cached < ALIGN
+    assert worker.warm([SYSTEM], "c").cached >= warmed.tokens - 2 * ALIGN
+
+
 def test_four_at_once_read_a_common_system_message_once(remembers) -> None:
     worker = remembers(context=4096)
     rids = [worker.start([SYSTEM, Message("user", f"{n}?")], max_tokens=8, scope=str(n)) for n in range(8)]

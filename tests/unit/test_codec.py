@@ -603,3 +603,11 @@ def test_what_warm_does_not_take(field: dict, told: str) -> None:
 def test_sixty_four_texts_and_no_more_bytes_than_a_request_has() -> None:
     assert len(decode({"op": "embed", "input": ["x" * 100] * 64}).input) == 64
     assert rejected({"op": "embed", "input": ["x" * 5000] * 64}).code == Code.TOO_LARGE
+
+
+@pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**30])
+def test_numbers_that_no_encoding_holds_are_told(number: int) -> None:
+    for schema in ({"const": number}, {"enum": [1, [number]]}, {"properties": {"a": {"minimum": number}}}):
+        bad(spoken() | {"json_schema": schema}, "`json_schema`", "64 bits")
+        tool = {"type": "function", "function": {"name": "f", "parameters": schema}}
+        bad(spoken() | {"tools": [tool]}, "`tools[0].function.parameters`", "64 bits")

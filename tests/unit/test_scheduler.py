@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edged.worker.jobs import GROWTH, ContextOverflowError, Job
-from edged.worker.plan import Assign, Chunk, Row
+from edged.worker.plan import Assign, Chunk, Fetch, Row
 from edged.worker.prefix import Rules
+from edged.worker.residency import Remembered
 from edged.worker.scheduler import PASSES, Exhausted, Scheduler
 from tests.unit.fake_engine import FakeEngine
 
@@ -310,6 +311,41 @@ def test_a_request_that_starts_alone_has_the_cache_to_itself() -> None:
         assert s.kv[s._requests[rid].seq].packed
         finish(e)
         assert e.cached[rid] == 100, "and finds what it wrote"
+
+
+def remembered(e: FakeEngine, tokens: list[int]) -> None:
+    e.archive["big"] = Remembered("big", tokens, "", 0)
+    e._publish()
+
+
+def test_a_snapshot_of_a_larger_context_holds_nobody_up() -> None:
+    s = Scheduler(256, 2, 36, 32)
+    e = FakeEngine(s)
+    remembered(e, TEXTS["a"][:300])
+    run(e, Job(1, [*TEXTS["a"][:60], 1], 5))
+    assert e.cached[1] == 0
+
+
+def test_a_snapshot_that_does_not_fit_now_is_not_waited_for() -> None:
+    s = Scheduler(512, 2, 36, 32)
+    e = FakeEngine(s)
+    e.submit(Job(1, distinct(1, 100), 400), 400)
+    e.step()
+    remembered(e, TEXTS["a"][:400])
+    e.submit(Job(2, [*TEXTS["a"][:60], 1], 5), 5)
+    e.step()
+    assert e.started == [1, 2]
+    assert e.cached[2] == 0
+    finish(e)
+
+
+def test_a_snapshot_that_comes_too_late_is_not_kept() -> None:
+    s = Scheduler(512, 2, 36, 32)
+    remembered(FakeEngine(s), TEXTS["a"][:400])
+    s.submit(Job(1, [*TEXTS["a"][:400], 1], 5))
+    assert Fetch(1, "big") in s.plan().moves
+    s.remove(1)
+    assert not s.fetched(1, found=True)
 
 
 def test_a_hybrid_goes_on_at_its_end_or_at_a_checkpoint() -> None:

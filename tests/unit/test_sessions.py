@@ -11,11 +11,13 @@ import pytest
 from edged.broker import lookups
 from edged.broker import sessions as rules
 from edged.broker.admission import Queue
-from edged.broker.instructions import Ask, Caller, Instruction
+from edged.broker.instructions import Ask, Caller, Instruction, Tell
+from edged.broker.lives import scope_of
 from edged.broker.talk import Talk
 from edged.broker.transcript import (
     Append,
     Delete,
+    Deleted,
     Enumerate,
     Enumerated,
     Failed,
@@ -29,7 +31,7 @@ from edged.broker.transcript import (
     Stored,
 )
 from edged.config import Defaults
-from edged.messages import FunctionCall, Generate, Message, SessionRequest, SessionsRequest, ToolCall
+from edged.messages import Forget, FunctionCall, Generate, Message, SessionRequest, SessionsRequest, ToolCall
 from edged.wire import codec
 from unit.rig import A, B, Rig, answer, code, ended, events, kinds, request, started, told
 
@@ -342,6 +344,15 @@ def test_a_busy_session_is_not_deleted() -> None:
     assert code(rig.ask(SessionsRequest(None, "s", A, "delete"), B)) == "busy"
     assert isinstance(asked(rig.ask(SessionRequest("s", "delete"), B)), Delete)
     assert isinstance(asked(rig.ask(SessionRequest("s", "get"))), Get)
+
+
+def test_the_worker_forgets_what_was_deleted() -> None:
+    rig = Talks()
+    question = asked(rig.ask(SessionRequest("s", "delete"), B))
+    for found in (True, False):
+        out = rig.broker.recalled(Deleted(question.number, B, "s", found), 0.0)
+        told = [i.message for i in out if isinstance(i, Tell)]
+        assert told == ([Forget(scope_of(B))] if found else [])
 
 
 def test_lookups_are_bounded_and_end() -> None:

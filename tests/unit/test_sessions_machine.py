@@ -26,6 +26,7 @@ from edged.messages import (
     Abort,
     Cancel,
     Done,
+    Forget,
     Generate,
     Message,
     Prefilled,
@@ -101,6 +102,8 @@ class SessionsMachine(RuleBasedStateMachine):
                 case Tell(message=Abort(rid=rid)):
                     if self.worker is not None:
                         self.worker.pop(rid, None)
+                case Tell(message=Forget()):
+                    pass
                 case Ask(question=question):
                     self.asked.append(question)
                 case Note(event="request_end", fields=fields):
