@@ -68,9 +68,9 @@ def facts(worker: Worker) -> CacheFacts:
 
 def test_a_conversation_reads_only_the_new_turn(remembers) -> None:
     """Its texts may differ from those of a cold reading: an answer was decoded token by token, not read in pieces."""
-    cold, warm = converse(remembers(reuse=False), turns=5), converse(remembers(), turns=5)
+    cold, warm = converse(remembers(reuse=False)), converse(remembers(), turns=4)
     assert cold[0].text == warm[0].text
-    assert [a.cached for a in cold] == [0] * 5
+    assert [a.cached for a in cold] == [0] * 3
     for before, after in itertools.pairwise(warm):
         whole = before.prefilled[-1].total + len(before.ids)
         assert after.cached >= whole - 2 * ALIGN
@@ -78,7 +78,7 @@ def test_a_conversation_reads_only_the_new_turn(remembers) -> None:
 
 @pytest.mark.parametrize("sampling", [Sampling(temperature=0), Sampling(temperature=1.0, seed=7)])
 def test_a_text_is_the_same_read_cached_alternating_and_restored(remembers, sampling: Sampling) -> None:
-    prompts = [[SYSTEM, Message("user", question)] for question in QUESTIONS]
+    prompts = [[SYSTEM, Message("user", question)] for question in QUESTIONS[1:4]]
     cold = remembers(reuse=False)
     expected = [cold.ask(p, max_tokens=32, sampling=sampling).text for p in prompts]
     worker = remembers(disk="all")
@@ -258,7 +258,7 @@ def test_what_one_warmed_serves_all_whose_system_message_it_is(remembers) -> Non
     warmed = worker.warm([SYSTEM], "a")
     assert worker.ask([SYSTEM, Message("user", "Hm?")], scope="b", max_tokens=4).cached >= warmed.tokens - ALIGN
     other = Message("system", SYSTEM.content + " And no more.")
-    assert worker.ask([other, Message("user", "Hm?")], scope="b", max_tokens=4).cached < ALIGN
+    assert worker.ask([other, Message("user", "Hm?")], scope="d", max_tokens=4).cached < ALIGN
     assert worker.warm([SYSTEM], "c").cached >= warmed.tokens - 2 * ALIGN
 
 
