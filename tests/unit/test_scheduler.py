@@ -74,7 +74,7 @@ def schedulers(draw: st.DrawFn) -> Scheduler:
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(schedulers(), st.booleans(), st.lists(REQUEST, max_size=24), st.data())
 def test_random_runs(s: Scheduler, snapshots: bool, requests: list, data: st.DataObject) -> None:
     engine = FakeEngine(s, lose=lambda _: data.draw(st.integers(0, 7)) == 0, snapshots=snapshots)
@@ -106,7 +106,7 @@ def test_random_runs(s: Scheduler, snapshots: bool, requests: list, data: st.Dat
         assert s.kv.occupied == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 200), st.integers(1, 200)), min_size=2, max_size=30))
 def test_at_most_eight_pass_one_that_does_not_fit(requests: list) -> None:
     s = Scheduler(256, 4, 36, 32)
