@@ -8,6 +8,7 @@ exception here, is the process's end: the daemon starts another and carries the 
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from edged.errors import Code
 from edged.messages import (
@@ -28,6 +29,7 @@ from edged.messages import (
     Warm,
     Warmed,
 )
+from edged.system.trim import Trimmer
 from edged.worker.archive import Fetched
 from edged.worker.channel import Channel
 from edged.worker.embedding import Embedding
@@ -44,6 +46,8 @@ from edged.worker.prepare import Prepared, PreparedTexts
 from edged.worker.prompt import Prompt
 from edged.worker.request import Reading, Request, Warming
 from edged.worker.scheduler import Scheduler
+
+TRIM_S: Final = 5.0
 
 
 class Loop:
@@ -68,6 +72,7 @@ class Loop:
         self._meter = Meter()
         self._cache_meter = CacheMeter()
         self._saves = 0
+        self._trimmer, self._trimmed = Trimmer(), 0.0
         self._quit = False
 
     def run(self) -> None:
@@ -91,9 +96,17 @@ class Loop:
         if not self._scheduler.runnable:
             self._scheduler.check()
             self._engine.check({seq: r.used for seq, r in self._scheduler.kv.residents()})
+            self._trim()
         self._tell_slots()
         if self._channel.wait(self._prepare.wake, self._embedding.rest_ms()):
             self._prepare.clear()
+
+    def _trim(self) -> None:
+        """What was freed goes back to the kernel, now and then."""
+        now = time.monotonic()
+        if now - self._trimmed >= TRIM_S:
+            self._trimmed = now
+            self._trimmer.trim()
 
     def _take_fetched(self) -> None:
         if self._archive is None:
