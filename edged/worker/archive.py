@@ -108,7 +108,6 @@ class Archive:
         self._filed: tuple[Remembered, ...] = ()
         self.index: tuple[Remembered, ...] = ()
         self.totals = Totals()
-        self.dropped = 0
         self.warnings: list[str] = []
         self._remove_ram = False
         opened = threading.Event()
@@ -127,7 +126,6 @@ class Archive:
     def put(self, tokens: list[int], scope: str, state: State, *, public: int, session: bool, floor: int) -> None:
         """`state` must not change any more."""
         if self.full:
-            self.dropped += 1
             return
         self._numbers += 1
         kept = Remembered(f"put {self._numbers}", tokens, scope, public)
@@ -214,8 +212,9 @@ class Archive:
 
     @staticmethod
     def _get(store: StateStore, wanted: Remembered) -> State | None:
+        tokens = np.array(wanted.tokens, dtype=np.int32)
         for key, snapshot in store.entries():
-            if snapshot.scope == wanted.scope and snapshot.tokens.tolist() == wanted.tokens:
+            if snapshot.scope == wanted.scope and np.array_equal(snapshot.tokens, tokens):
                 loaded = store.load(key)
                 if loaded is not None:
                     return loaded.state
