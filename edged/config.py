@@ -26,8 +26,12 @@ LONG_S = 31_536_000
 """A year: seconds have an upper bound, so that no sum of them overflows a poll or a clock."""
 Seconds = Annotated[float, Meta(gt=0, le=LONG_S)]
 SecondsOrNone = Annotated[float, Meta(ge=0, le=LONG_S)]
+Celsius = Annotated[float, Meta(ge=0, le=200)]
+Percent = Annotated[float, Meta(ge=0, le=100)]
 Text = Annotated[str, Meta(min_length=1)]
 SHA256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+
+Knob = Literal["frequency", "threads", "duty"]
 
 UNIX_PATH_MAX = 107
 """Longest path of a Unix socket in bytes (sockaddr_un.sun_path less its NUL, unix(7))."""
@@ -87,6 +91,7 @@ class Limits(_Section, frozen=True):
     result_ttl_s: Seconds = 300
     results_kept_bytes: Natural = 2 << 20
     drain_s: SecondsOrNone = 10
+    max_restarts: Natural = 2
 
 
 class Defaults(_Section, frozen=True):
@@ -120,6 +125,7 @@ class Cache(_Section, frozen=True):
     disk_bytes: Annotated[int, Meta(ge=0, le=1 << 40)] = 256 << 20
     spill_bytes_per_hour: Annotated[int, Meta(ge=0, le=1 << 40)] = 64 << 20
     save_s: Annotated[float, Meta(ge=0, le=600)] = 5
+    checkpoint_bytes: Annotated[int, Meta(ge=0, le=1 << 40)] = 64 << 20
 
 
 class Restart(_Section, frozen=True):
@@ -131,7 +137,51 @@ class Restart(_Section, frozen=True):
     backoff_max_s: SecondsOrNone = 5
 
 
+class Heat(_Section, frozen=True):
+    """Degrees Celsius. `samples` in a row make a level; `zones`: types of thermal zones, empty: all."""
+
+    warm_c: Celsius = 70
+    hot_c: Celsius = 78
+    critical_c: Celsius = 84
+    hysteresis_c: Annotated[float, Meta(ge=0, le=50)] = 5
+    samples: Annotated[int, Meta(ge=1, le=1000)] = 3
+    zones: list[Text] = []
+
+
+class Memory(_Section, frozen=True):
+    """A level begins below the smaller of its percentage of all memory and its megabytes (2²⁰ bytes)."""
+
+    warm_percent: Percent = 20
+    warm_mb: Natural = 600
+    hot_percent: Percent = 12
+    hot_mb: Natural = 350
+    critical_percent: Percent = 6
+    critical_mb: Natural = 200
+    hysteresis_percent: Percent = 5
+    samples: Annotated[int, Meta(ge=1, le=1000)] = 3
+    psi_percent: Percent = 20
+    swap_percent: Percent = 5
+
+
+class Pacing(_Section, frozen=True):
+    """Less heat by working less hard; `target_c` is what it aims at."""
+
+    knobs: list[Knob] = msgspec.field(default_factory=lambda: ["frequency", "threads", "duty"])
+    target_c: Celsius = 75
+    least_duty: Annotated[float, Meta(ge=0.05, le=1)] = 0.3
+
+
 class Watchdog(_Section, frozen=True):
+    """Design 4. `root`: where /proc and /sys are looked for, for tests."""
+
+    root: Annotated[str, Meta(pattern=r"^/")] = "/"
+    interval_s: Annotated[float, Meta(ge=0.005, le=60)] = 1
+    stall_s: Seconds = 20
+    hold_s: SecondsOrNone = 30
+    reload_s: SecondsOrNone = 60
+    heat: Heat = Heat()
+    memory: Memory = Memory()
+    pacing: Pacing = Pacing()
     restart: Restart = Restart()
 
 
@@ -150,6 +200,7 @@ class Config(_Section, frozen=True):
     defaults: Defaults = Defaults()
     security: Security = Security()
     watchdog: Watchdog = Watchdog()
+    journal: Literal["ram", "disk", "off"] = "ram"
     health_interval_s: Seconds = 5
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 

@@ -102,6 +102,13 @@ class Request:
     given: int = 0  # order of giving, so that what is taken back keeps it
     talk: Talk | None = None  # on a session
     held: bool = False  # by its session: passed over in the queue
+    name: str = ""  # of its checkpoint
+    prompt_ids: bytes = b""  # of the prompt as the worker read it: uint32, little endian
+    public: int = 0  # `public` and `cuts` of `Prompted`
+    cuts: list[int] = field(default_factory=list)
+    carried: bool = False  # it has run: to be resumed, not started
+    blamed: int = 0  # deaths in a row that it is to blame for, without progress between
+    blamed_at: int = 0  # tokens (read and sampled) at the last of them
 
     @property
     def deadline(self) -> float:

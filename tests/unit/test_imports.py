@@ -16,7 +16,7 @@ IMPURE = frozenset(
 )
 """What does I/O, reads a clock or draws lots: not for modules that turn events into instructions."""
 
-BROKER_MAY = ("msgspec", "edged.messages", "edged.errors", "edged.config", "edged.broker")
+BROKER_MAY = ("msgspec", "edged.messages", "edged.errors", "edged.level", "edged.config", "edged.broker")
 PURE_NAMES = "scheduler kvcache prefix residency jobs plan prompt detok chat stateformat".split()  # noqa: SIM905 - shorter so
 PURE_WORKER = tuple(
     f"edged.worker.{name}"

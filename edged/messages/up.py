@@ -1,147 +1,10 @@
-"""The link between daemon and worker: a `socketpair(2)`, see `edged.link`.
-
-Per frame a 4-byte big-endian length and a list of these structs in msgpack (`array_like`, tagged).
-"""
+"""The link between daemon and worker: what the worker says. Framing as in `down`."""
 
 from __future__ import annotations
 
-from typing import Literal
-
 from msgspec import Struct
 
-from edged.messages.client import Message, ToolCall
-
-# ---- the link: daemon → worker ---------------------------------------------------------------------------------
-# `rid` is the daemon's running number of a request; the worker never learns ids, identities or topics.
-
-
-class _Down(Struct, frozen=True, array_like=True, tag=True):
-    pass
-
-
-class Sampling(Struct, frozen=True, array_like=True):
-    """Sampling parameters, all resolved. temperature 0 is greedy; top_k 0 is off."""
-
-    temperature: float = 0.7
-    top_k: int = 20
-    top_p: float = 0.95
-    min_p: float = 0.0
-    repeat_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    seed: int = 0
-    logit_bias: list[tuple[int, float]] = []
-
-
-class Shape(Struct, frozen=True, array_like=True):
-    """What the answer must look like, and what is told beside it. Schemas and tools are JSON text."""
-
-    json_schema: str | None = None
-    grammar: str | None = None
-    tools: str | None = None
-    tool_choice: Literal["none", "auto", "required"] = "auto"
-    tool_name: str | None = None  # the one function to be called; tool_choice is then "required"
-    thinking: bool | None = None
-    logprobs: int = 0
-
-
-class CacheSettings(Struct, frozen=True, array_like=True):
-    """What is remembered of prompts that were read. Directories are made (0700) when they are missing."""
-
-    reuse: bool = True
-    sharing: Literal["identity", "system", "all"] = "system"
-    ram_dir: str = ""  # of snapshots on a RAM file system; empty: none are kept
-    ram_bytes: int = 0
-    disk_dir: str = ""
-    disk_bytes: int = 0
-    disk: Literal["sessions", "all", "off"] = "sessions"
-    spill_bytes: int = 64 << 20  # per hour, of what the RAM tier has no room for
-
-
-class Load(_Down, frozen=True):
-    """First frame on a new link: what to load and how. Counts of 0 mean: choose from the machine."""
-
-    model_path: str
-    context: int
-    sequences: int
-    threads: int
-    prefill_threads: int
-    reserve_cores: int  # -1: automatic
-    batch: int
-    prefill_chunk: int
-    kv_type: str
-    log_level: str
-    cache: CacheSettings = CacheSettings()
-
-
-class Start(_Down, frozen=True):
-    """Run a request. Exactly one of `prompt`, `messages`.
-
-    `scope` stands for the caller's identity: what may be reused of whose prompts (an opaque, stable name).
-    `session`: the conversation goes on later, its KV is worth keeping. Of `messages`, the first `head` are the leading
-    system messages, then come the whole turns of the history, oldest first, `turns[i]` messages each, then the new
-    ones: when all of it does not fit, the worker leaves the oldest turns out.
-    """
-
-    rid: int
-    prompt: str | None
-    messages: list[Message] | None
-    max_tokens: int
-    stop: list[str]
-    sampling: Sampling
-    shape: Shape = Shape()
-    scope: str = ""
-    session: bool = False
-    head: int = 0
-    turns: list[int] = []
-
-
-class Abort(_Down, frozen=True):
-    """Forget a request within one step; nothing more is said about it. Unknown numbers are ignored."""
-
-    rid: int
-
-
-class Tokenize(_Down, frozen=True):
-    rid: int
-    text: str | None
-    messages: list[Message] | None
-
-
-class Embed(_Down, frozen=True):
-    rid: int
-    inputs: list[str]
-
-
-class Warm(_Down, frozen=True):
-    """Read the prompt of these messages (without the head of an answer) when nothing else wants to start."""
-
-    rid: int
-    messages: list[Message]
-    scope: str
-
-
-class Save(_Down, frozen=True):
-    """Write snapshots of what is idle to the disk tier, newest first, for at most so many seconds; then `Saved`."""
-
-    within_s: float
-
-
-class Forget(_Down, frozen=True):
-    """A caller had a conversation deleted: drop the snapshots of this scope, and what is idle of it."""
-
-    scope: str
-
-
-class Quit(_Down, frozen=True):
-    """Leave with status 0 as soon as the step at hand is done; before that as `Save` says, when `within_s` > 0."""
-
-    within_s: float = 0.0
-
-
-Down = Load | Start | Abort | Tokenize | Embed | Warm | Save | Forget | Quit
-
-# ---- the link: worker → daemon ---------------------------------------------------------------------------------
+from edged.messages.client import ToolCall
 
 
 class _Up(Struct, frozen=True, array_like=True, tag=True):
@@ -182,6 +45,7 @@ class Ready(_Up, frozen=True):
     kv_bytes: int
     build: str
     warnings: list[str]
+    fingerprint: str = ""  # of the model file: equal ones have equal token ids
 
 
 class LoadFailed(_Up, frozen=True):
@@ -189,6 +53,21 @@ class LoadFailed(_Up, frozen=True):
 
     kind: str
     message: str
+
+
+class Prompted(_Up, frozen=True):
+    """The prompt as tokens (uint32, little endian), before its first `Prefilled`. Not for one that is `carried`."""
+
+    rid: int
+    prompt: bytes
+    public: int
+    cuts: list[int]
+
+
+class Beat(_Up, frozen=True):
+    """Progress, at most twice a second: tokens sampled, read, replayed or embedded since the start."""
+
+    tokens: int
 
 
 class Prefilled(_Up, frozen=True):
@@ -319,6 +198,8 @@ Up = (
     Loading
     | Ready
     | LoadFailed
+    | Prompted
+    | Beat
     | Prefilled
     | Sampled
     | Done
