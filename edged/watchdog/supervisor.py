@@ -1,257 +1,292 @@
-"""Keeps a worker up: look at the file, start, watch, start again within the budget (design 4).
+"""The main line (`line`), and replacements on purpose beside it: *changes*. No part of a change counts as a death.
 
-    checking ──ok──► loading ──Ready──► up ──dies──► waiting ──time──► checking
-        │ rejected                                      │ budget spent
-        └───────────────────► given_up ◄────────────────┘
-                                 └──── the oldest death leaves the window, the file changes, SIGHUP ──► checking
+    look at the file ─► new first: a second worker loads ─Ready─► the old one leaves ─► the new one serves
+                   └──► old first: the old one leaves ─► the new one loads ─Ready─► serves   (no room for both)
 
-The daemon's loop calls; nothing in here blocks. The caller closes the books of the requests (`edged.broker`).
+* What does not come up (a bad file, no room, death or standstill while loading): the old one stays, or is started again.
+* The old one dies meanwhile: the new one takes its place, whatever it is at.
+* A second wish takes the first one's place until the old worker was told to leave; later it waits for the change's end.
+* To leave: the worker brings its checkpoints up to date, is read to its end, and is killed when that takes too long.
+* Unloaded: as old first, without a new one until `load`.
+
+The daemon's loop calls; nothing in here blocks. What there is to tell is fetched with `take`, in order.
 """
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable
-from enum import StrEnum
-from typing import Final
-
-from msgspec import Struct
+from typing import Any, Final
 
 from edged.config import Config
-from edged.link import LinkError
-from edged.messages import CacheSettings, Load, LoadFailed, Loading, Quit, Ready, Up
-from edged.system.affinity import Affinity
-from edged.system.ramdir import ram_dir
-from edged.watchdog.budget import HEALTHY_S, Budget
-from edged.watchdog.preflight import Checked, Hashed, Preflight, Rejected, signature
+from edged.messages import LoadFailed, Loading, Ready, Up
+from edged.system.gguf import Header
+from edged.watchdog import causes, fit
+from edged.watchdog.attempt import NEVER, Attempt
+from edged.watchdog.change import Change, Wish
+from edged.watchdog.fit import Order
+from edged.watchdog.happenings import Happening, Kept, Lost, Replacing, Unloaded
+from edged.watchdog.line import Line, Step
+from edged.watchdog.plan import Plan
+from edged.watchdog.preflight import Checked, Finding, Hashed, Rejected, signature
 from edged.watchdog.process import WorkerProcess
 
-FILE_LOOK_S: Final = 5.0
-"""How often a rejected model file is looked at for a change: somebody may be copying it in."""
-
-STOP_S: Final = 1.0
-"""What a worker gets to leave by itself: a step takes up to half a second."""
+SAVE_S: Final = 1.0
+"""For snapshots of a worker that is replaced: answers stand still meanwhile."""
 
 
-class Step(StrEnum):
-    CHECKING = "checking"
-    LOADING = "loading"
-    UP = "up"
-    WAITING = "waiting"
-    GIVEN_UP = "given_up"
+class Supervisor(Line):
+    """`live` names the checkpoints that are wanted."""
 
+    def __init__(
+        self, config: Config, module: str, wake: Callable[[], None], live: Callable[[], list[str]] = list
+    ) -> None:
+        super().__init__(config, module, wake, live)
+        self._queued: Wish | None = None  # it waits for the end of a change
+        self._unloading: str | None = None
 
-class Lost(Struct, frozen=True):
-    """A worker ended. `up`: it had been ready."""
+    # ---- what is there ---------------------------------------------------------------------------------------
 
-    cause: str
-    up: bool
+    @property
+    def worker(self) -> WorkerProcess | None:
+        """The one that requests go to."""
+        return self.crew.serving.process if self.crew.serving else None
 
+    @property
+    def ready(self) -> Ready | None:
+        return self.crew.serving.ready if self.crew.serving else None
 
-class GaveUp(Struct, frozen=True):
-    """No worker for now: `why` in words, `until` when another try is made (monotonic seconds)."""
+    @property
+    def wanted(self) -> Plan:
+        """What will serve when everything under way is done."""
+        wish = self._queued or (self.change.wish if self.change else None)
+        return wish.plan if wish else self.plan
 
-    why: str
-    until: float
+    @property
+    def leaving(self) -> bool:
+        """The serving worker takes nothing more."""
+        return self.crew.serving is not None and self.crew.serving.leaving
 
+    def processes(self) -> list[WorkerProcess]:
+        return [one.process for one in self.crew.everyone()]
 
-Happening = Up | Lost | GaveUp
-
-
-class Supervisor:
-    def __init__(self, config: Config, module: str, wake: Callable[[], None]) -> None:
-        self.config = config
-        self.step = Step.WAITING
-        self.worker: WorkerProcess | None = None
-        self.ready: Ready | None = None
-        self.running: Config | None = None  # what the worker at hand was started with
-        self.sha256: str | None = None
-        self.last_exit: dict[str, str | float] | None = None
-        self.starts = 0
-        self.deaths = 0
-        self.budget = Budget(config.watchdog.restart)
-        self.affinity = Affinity()
-        self._module = module
-        self._preflight = Preflight(config.state_dir, wake)
-        self._failure: str | None = None  # what the worker at hand said before it left
-        self._next = float("inf")
-        self._mark: tuple[int, int, int] | None = None  # of the file that was looked at
-        self._rejected = False
-        self._retry_at: float = 0.0
-        self._asked = 0
-
-    # ---- starting --------------------------------------------------------------------------------------------
-
-    def begin(self) -> None:
-        """Looks at the model file; the worker starts when it is found good."""
-        self.step = Step.CHECKING
-        self._next = float("inf")
-        self._rejected = False
-        self._mark = signature(self.config.model_path)
-        self._asked = self._preflight.check(self.config.model_path, self.config.model.sha256)
-
-    def reconfigure(self, config: Config) -> None:
-        """SIGHUP: the budget is forgotten; the running worker stays, the next one gets the new settings."""
-        self.config = config
-        self.budget = Budget(config.watchdog.restart)
-        if self.step in (Step.CHECKING, Step.WAITING, Step.GIVEN_UP):
-            self.begin()
-
-    def findings(self, now: float) -> list[Happening]:
-        """What the preflight thread found."""
-        out: list[Happening] = []
-        for finding in self._preflight.findings():
-            if finding.number != self._asked:
-                continue
-            match finding:
-                case Checked() if self.step is Step.CHECKING:
-                    out += self._start(now)
-                case Hashed(sha256=sha256):
-                    self.sha256 = sha256
-                case Rejected(message=message) if self.step is Step.CHECKING:
-                    self._rejected = True
-                    out.append(self._give_up(message, now + self.config.watchdog.restart.window_s, now))
+    def take(self) -> list[Happening]:
+        """What has happened since the last call."""
+        out, self._out = self._out, []
         return out
 
-    def _start(self, now: float) -> list[Happening]:
-        """A process that cannot be made (no memory, no descriptor) counts as a death."""
-        try:
-            self._spawn()
-        except OSError as error:
-            self._failure = f"no worker could be started: {error.strerror}"
-            return self._died(f"no process: {error.strerror}", now, up=False)
-        return []
+    # ---- wishes ----------------------------------------------------------------------------------------------
 
-    def _spawn(self) -> None:
-        profile = self.config.profile
-        self.starts += 1
-        self.step = Step.LOADING
-        self._failure = None
-        with self.affinity.whole():
-            self.worker = WorkerProcess(self._module, self.starts)
-        self.running = self.config
-        self.worker.send(
-            Load(
-                model_path=self.config.model_path,
-                context=profile.context,
-                sequences=profile.sequences,
-                threads=profile.threads,
-                prefill_threads=profile.prefill_threads,
-                reserve_cores=self.config.cpu.reserve_cores,
-                batch=profile.batch,
-                prefill_chunk=profile.prefill_chunk,
-                kv_type=profile.kv_type,
-                log_level=self.config.log_level,
-                cache=self._cache_settings(),
-            )
-        )
+    def reconfigure(self, plan: Plan, now: float) -> bool:
+        """SIGHUP: deaths are forgotten; a worker that would not be what it is now is replaced. True: it is."""
+        self.forget(plan.config)
+        same = not plan.differs(self.plan) and signature(plan.path) == self._mark
+        if same and self.step is Step.UP and not self.leaving:
+            self._drop_change()
+            self.plan = plan
+            return False
+        if same and self.step in (Step.LOADING, Step.UNLOADED) and self.change is None:
+            self.plan = plan
+            return False
+        if self.change is not None and not plan.differs(self.wanted):
+            return True
+        self.replace(Wish(plan, "reload"), now)
+        return True
 
-    def _cache_settings(self) -> CacheSettings:
-        cache = self.config.cache
-        return CacheSettings(
-            reuse=cache.reuse,
-            sharing=self.config.security.prefix_sharing,
-            ram_dir=ram_dir(self.config.runtime_dir),
-            ram_bytes=cache.ram_bytes,
-            disk_dir=os.path.join(self.config.state_dir, "kv"),
-            disk_bytes=cache.disk_bytes,
-            disk=cache.disk,
-            spill_bytes=cache.spill_bytes_per_hour,
-        )
+    def replace(self, wish: Wish, now: float) -> None:
+        """Has a worker of this plan serve, even if the one that serves is one."""
+        if self.step is Step.UNLOADED or self._unloading:
+            self.plan = wish.plan
+        elif self.step is not Step.UP:
+            self._restart(wish, now)
+        elif self.leaving:
+            self._queued = wish
+        else:
+            self._drop_change()
+            self.change = Change(wish, now, self._preflight.check(wish.plan.path, wish.plan.sha256))
 
-    # ---- the worker at hand ----------------------------------------------------------------------------------
+    def _restart(self, wish: Wish, now: float) -> None:
+        """Nothing serves: what is under way is dropped."""
+        if self.fallback is None and self.step is not Step.GIVEN_UP and self.plan.config != wish.plan.config:
+            self.fallback = self.plan
+        self.crew.drop_serving()
+        self.plan = wish.plan
+        self.change = Change(wish, now, 0) if self.fallback else None
+        self.begin()
 
-    def readable(self, now: float) -> list[Happening]:
-        """Its link has something."""
-        if self.worker is None:
-            return []
-        try:
-            messages = self.worker.read()
-        except LinkError as error:
-            self._failure = f"nonsense on the link: {error}"
-            self.worker.kill()
-            return []
-        said = self._said(messages, now)
-        if self.worker.eof:
-            self._next = now + STOP_S  # it is on its way out, and its pidfd will say so; if not, `tick` kills it
-        return said
+    def unload(self, reason: str, now: float) -> None:
+        """No worker until `load`; the next one goes on with what runs."""
+        if self._unloading:
+            return
+        self._drop_change()
+        self._queued = self.fallback = None
+        if self.step is Step.UP:
+            self._unloading = reason
+            self._leave(now)
+        else:
+            self.crew.drop_serving()
+            self._unloaded(reason)
 
-    def _said(self, messages: list[Up], now: float) -> list[Happening]:
-        for message in messages:
-            match message:
-                case Ready():
-                    self.ready = message
-                    self.step = Step.UP
-                    self.affinity.keep_off(pin.core for pin in message.threads)
-                    self._next = now + HEALTHY_S
-                case LoadFailed():
-                    self._failure = message.message
-        return [m for m in messages if not isinstance(m, Loading) or self.step is Step.LOADING]
+    def _unloaded(self, reason: str) -> None:
+        self.step, self._next, self._unloading = Step.UNLOADED, NEVER, None
+        self._out.append(Unloaded(reason))
 
-    def exited(self, now: float) -> list[Happening]:
-        """Its pidfd says that it ended: what it said last, then its death."""
-        worker = self.worker
-        if worker is None:
-            return []
-        out = self._said(worker.read_to_end(), now)
-        up = self.step is Step.UP
-        cause = worker.reap()
-        self.worker = self.ready = None
-        return out + self._died(cause, now, up=up)
+    def load(self, plan: Plan) -> None:
+        """The end of `unload`."""
+        self.plan = plan
+        if self.step is Step.UNLOADED:
+            self.begin()
 
-    def _died(self, cause: str, now: float, *, up: bool) -> list[Happening]:
-        self.deaths += 1
-        self.last_exit = {"cause": cause, "time": time.time()}
-        out: list[Happening] = [Lost(cause, up)]
-        again, at = self.budget.death(now)
-        if again:
-            self.step = Step.WAITING
-            self._next = at
-            return out
-        why = self._failure or f"the worker ended {self.budget.recent(now)} times in a row (last: {cause})"
-        return [*out, self._give_up(why, at, now)]
+    # ---- a change --------------------------------------------------------------------------------------------
 
-    def _give_up(self, why: str, until: float, now: float) -> GaveUp:
-        self.step = Step.GIVEN_UP
-        self._retry_at = until
-        self._next = min(until, now + FILE_LOOK_S) if self._rejected else until
-        return GaveUp(why, until)
+    def findings(self, now: float) -> None:
+        """What the preflight thread found."""
+        for finding in self._preflight.findings():
+            if self.change is not None and finding.number == self.change.number:
+                self._found_new(self.change, finding, now)
+            elif finding.number == self._asked:
+                self._found(finding, now)
+
+    def _found_new(self, change: Change, finding: Finding, now: float) -> None:
+        match finding:
+            case Checked(header=header) if change.header is None:
+                change.header, change.need = header, change.wish.plan.need(header)
+                self._choose_order(change, now)
+            case Hashed(sha256=sha256):
+                change.sha256 = sha256
+            case Rejected(message=message):
+                self._keep(message, now)
+
+    def _choose_order(self, change: Change, now: float) -> None:
+        serving, wish, available = self.crew.serving, change.wish, self._available()
+        assert serving is not None
+        order = fit.order(change.need, available, serving.need, old_first=wish.old_first)
+        name = wish.plan.profile.name
+        if order is Order.NEITHER and available is not None:
+            self._keep(fit.too_big(name, change.need, available + serving.need), now)
+            return
+        if order is Order.NEW_FIRST:
+            try:
+                self.crew.beside = self.crew.spawn(wish.plan, need=change.need, number=change.number)
+            except OSError:
+                order = Order.OLD_FIRST
+        self._out.append(Replacing(wish.reason, self.plan.profile.name, name, order, change.need, available))
+        if order is not Order.NEW_FIRST:
+            self._leave(now)
+
+    def _leave(self, now: float) -> None:
+        serving = self.crew.serving
+        if serving is not None and not serving.leaving:
+            serving.leave(min(SAVE_S, self.plan.config.cache.save_s), now)
+
+    def _take_over(self, now: float) -> bool:
+        """The serving worker is gone and a change was under way: what it is at becomes the main line."""
+        change = self.change
+        if change is None:
+            return False
+        self.fallback, self.plan = self.plan, change.wish.plan
+        self._asked, self.sha256, change.number = change.number, change.sha256, 0
+        self._mark = signature(self.plan.path)
+        serving = self.crew.promote()
+        if serving is not None and serving.ready is not None:
+            self._serve(now)
+        elif serving is not None:
+            self.step, self._next = Step.LOADING, NEVER
+        elif change.header is not None:
+            self._start(change.need, now)
+        else:
+            self.step, self._next = Step.CHECKING, NEVER
+        return True
+
+    def _serve(self, now: float) -> None:
+        self._up(now)
+        self._next_wish(now)
+
+    def _keep(self, why: str, now: float) -> None:
+        """The change is over before the old worker was told to leave."""
+        assert self.change is not None
+        wish = self.change.wish
+        self._out.append(Kept(wish.reason, wish.plan.index, self.plan.profile.name, why))
+        self.change = None
+        self._next_wish(now)
+
+    def _next_wish(self, now: float) -> None:
+        wish, self._queued = self._queued, None
+        if wish is not None:
+            self.replace(wish, now)
+
+    def _drop_change(self) -> None:
+        self.crew.drop_beside()
+        self.change = None
+
+    # ---- the workers at hand ---------------------------------------------------------------------------------
+
+    def read(self, ready: set[Any], now: float) -> None:
+        """`ready`: the descriptors that have something."""
+        for attempt in self.crew.everyone():
+            if attempt.process.pidfd in ready:
+                self._ended(attempt, now)
+            elif attempt.process.link.fileno() in ready:
+                attempt.process.flush()
+                self._said(attempt, attempt.read(now), now)
+
+    def _said(self, attempt: Attempt, messages: list[Up], now: float) -> None:
+        if attempt is self.crew.serving:
+            for message in messages:
+                if isinstance(message, Ready):
+                    self._serve(now)
+                elif not isinstance(message, Loading) or self.step is Step.LOADING:
+                    self._out.append(message)
+        elif attempt is self.crew.beside:
+            self._out += [m for m in messages if isinstance(m, LoadFailed)]
+            if attempt.ready is not None:
+                self._leave(now)
+
+    def _ended(self, attempt: Attempt, now: float) -> None:
+        if self.crew.buried(attempt):
+            return
+        messages, cause = attempt.ended()
+        self._said(attempt, messages, now)
+        if attempt is self.crew.beside:
+            self._lost_beside(attempt, cause, now)
+            return
+        self.crew.serving = None
+        if attempt.leaving:
+            self._left(now)
+            return
+        up = attempt.ready is not None
+        memory = cause == causes.OOM or (attempt.failed is not None and attempt.failed.kind == "memory")
+        self._out.append(Lost(cause, up))
+        if not up:
+            self._not_up(cause, attempt.failure, now, memory=memory)
+        elif self.change is not None:
+            self._count_death(cause, now)
+            self._take_over(now)
+        else:
+            self._died(cause, attempt.failure, now, memory=memory)
+
+    def _left(self, now: float) -> None:
+        """The serving worker ended as it was told."""
+        reason = self._unloading or (self.change.wish.reason if self.change else "reload")
+        self._out.append(Lost(reason, up=True, planned=True))
+        self.descent.lost()
+        if self._unloading:
+            self._unloaded(reason)
+        elif not self._take_over(now):
+            self.begin()
+
+    def _lost_beside(self, attempt: Attempt, cause: str, now: float) -> None:
+        """The new worker ended before it served."""
+        self.crew.beside = None
+        if self.change is not None:
+            self._keep(attempt.failure or f"the new worker ended ({cause})", now)
 
     # ---- time ------------------------------------------------------------------------------------------------
 
-    def tick(self, now: float) -> None:
-        if now < self._next:
-            return
-        match self.step:
-            case Step.LOADING | Step.UP if self.worker is not None and self.worker.eof:
-                self.worker.kill()
-                self._next = float("inf")
-            case Step.UP:
-                self.budget.healthy()
-                self._next = float("inf")
-            case Step.WAITING:
-                self.begin()
-            case Step.GIVEN_UP if now >= self._retry_at or self._file_changed():
-                self.begin()
-            case Step.GIVEN_UP:
-                self._next = min(self._retry_at, now + FILE_LOOK_S)
-            case _:
-                self._next = float("inf")
-
-    def _file_changed(self) -> bool:
-        return self._rejected and signature(self.config.model_path) != self._mark
-
-    def next_wake(self) -> float:
-        return self._next
+    def tick(self, now: float, *, work: bool) -> None:
+        """`work`: the serving worker owes something."""
+        self.crew.tick(now, work=work)
+        self._pass_time(now)
 
     def stop(self) -> None:
-        """Asks the worker to leave, with time for its snapshots, and makes it."""
-        if self.worker is None:
-            return
-        save_s = self.config.cache.save_s if self.step is Step.UP else 0.0
-        self.worker.send(Quit(save_s))
-        if not self.worker.wait(STOP_S + save_s):
-            self.worker.kill()
-        self.worker.reap()
-        self.worker = None
+        """Blocks until nothing is left of the workers."""
+        self.crew.stop(self.plan.config.cache.save_s if self.step is Step.UP else 0.0)
