@@ -12,51 +12,55 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from edged import yamlfile
+from edged import config_watchdog, yamlfile
+from edged.config_types import SHA256, Count, Natural, Seconds, SecondsOrNone, Section, Text
+from edged.config_watchdog import Heat, Memory, Pacing, Restart, Watchdog
 from edged.errors import ConfigError
 from edged.messages import Priority
 from edged.places import EMBEDDED_MODEL, default_runtime_dir, default_state_dir, models_dir
 from edged.yamlfile import show, shown_key
 
-Count = Annotated[int, Meta(ge=1)]
-Natural = Annotated[int, Meta(ge=0)]
-LONG_S = 31_536_000
-"""A year: seconds have an upper bound, so that no sum of them overflows a poll or a clock."""
-Seconds = Annotated[float, Meta(gt=0, le=LONG_S)]
-SecondsOrNone = Annotated[float, Meta(ge=0, le=LONG_S)]
-Celsius = Annotated[float, Meta(ge=0, le=200)]
-Percent = Annotated[float, Meta(ge=0, le=100)]
-Text = Annotated[str, Meta(min_length=1)]
-SHA256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
-
-Knob = Literal["frequency", "threads", "duty"]
+__all__ = [
+    "Cache",
+    "Config",
+    "Cpu",
+    "Defaults",
+    "Heat",
+    "Limits",
+    "Listen",
+    "Memory",
+    "Model",
+    "Pacing",
+    "Profile",
+    "Restart",
+    "Security",
+    "Watchdog",
+    "load",
+    "parse",
+]
 
 UNIX_PATH_MAX = 107
 """Longest path of a Unix socket in bytes (sockaddr_un.sun_path less its NUL, unix(7))."""
 
 
-class _Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    pass
-
-
-class Listen(_Section, frozen=True):
+class Listen(Section, frozen=True):
     """Endpoints. An empty list or string: the default below `runtime_dir`."""
 
-    request: list[Text] = []
-    stream: list[Text] = []
+    request: list[Text] = msgspec.field(default_factory=list)
+    stream: list[Text] = msgspec.field(default_factory=list)
     control: str = ""
 
 
-class Model(_Section, frozen=True):
+class Model(Section, frozen=True):
     """The weights. `path` empty: the embedded default in the models directory."""
 
     path: str = ""
     sha256: SHA256 | None = None
 
 
-class Profile(_Section, frozen=True):
+class Profile(Section, frozen=True):
     """One way to run a model; counts of 0 are chosen from the machine."""
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}\Z")] = "default"
@@ -70,13 +74,13 @@ class Profile(_Section, frozen=True):
     kv_type: Literal["f16", "q8_0", "q4_0"] = "f16"
 
 
-class Cpu(_Section, frozen=True):
+class Cpu(Section, frozen=True):
     """-1: one core when there are four or more, else none."""
 
     reserve_cores: Annotated[int, Meta(ge=-1, le=64)] = -1
 
 
-class Limits(_Section, frozen=True):
+class Limits(Section, frozen=True):
     """Protocol 11."""
 
     request_bytes: Annotated[int, Meta(ge=256, le=16 << 20)] = 262_144
@@ -94,7 +98,7 @@ class Limits(_Section, frozen=True):
     max_restarts: Natural = 2
 
 
-class Defaults(_Section, frozen=True):
+class Defaults(Section, frozen=True):
     """What a request gets that does not say (protocol 3)."""
 
     max_tokens: Count = 256
@@ -108,7 +112,7 @@ class Defaults(_Section, frozen=True):
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] = 0.0
 
 
-class Security(_Section, frozen=True):
+class Security(Section, frozen=True):
     allow_insecure_tcp: bool = False
     group: str | None = None
     ban_s: SecondsOrNone = 60
@@ -116,7 +120,7 @@ class Security(_Section, frozen=True):
     prefix_sharing: Literal["identity", "system", "all"] = "system"
 
 
-class Cache(_Section, frozen=True):
+class Cache(Section, frozen=True):
     """What is remembered of prompts that were read (design 3). Bytes bound each tier."""
 
     reuse: bool = True
@@ -128,64 +132,7 @@ class Cache(_Section, frozen=True):
     checkpoint_bytes: Annotated[int, Meta(ge=0, le=1 << 40)] = 64 << 20
 
 
-class Restart(_Section, frozen=True):
-    """Design 4: at most `max` deaths in `window_s`, `backoff_s`·2ⁿ up to `backoff_max_s` between starts."""
-
-    max: Natural = 3
-    window_s: Seconds = 300
-    backoff_s: SecondsOrNone = 0.5
-    backoff_max_s: SecondsOrNone = 5
-
-
-class Heat(_Section, frozen=True):
-    """Degrees Celsius. `samples` in a row make a level; `zones`: types of thermal zones, empty: all."""
-
-    warm_c: Celsius = 70
-    hot_c: Celsius = 78
-    critical_c: Celsius = 84
-    hysteresis_c: Annotated[float, Meta(ge=0, le=50)] = 5
-    samples: Annotated[int, Meta(ge=1, le=1000)] = 3
-    zones: list[Text] = []
-
-
-class Memory(_Section, frozen=True):
-    """A level begins below the smaller of its percentage of all memory and its megabytes (2²⁰ bytes)."""
-
-    warm_percent: Percent = 20
-    warm_mb: Natural = 600
-    hot_percent: Percent = 12
-    hot_mb: Natural = 350
-    critical_percent: Percent = 6
-    critical_mb: Natural = 200
-    hysteresis_percent: Percent = 5
-    samples: Annotated[int, Meta(ge=1, le=1000)] = 3
-    psi_percent: Percent = 20
-    swap_percent: Percent = 5
-
-
-class Pacing(_Section, frozen=True):
-    """Less heat by working less hard; `target_c` is what it aims at."""
-
-    knobs: list[Knob] = msgspec.field(default_factory=lambda: ["frequency", "threads", "duty"])
-    target_c: Celsius = 75
-    least_duty: Annotated[float, Meta(ge=0.05, le=1)] = 0.3
-
-
-class Watchdog(_Section, frozen=True):
-    """Design 4. `root`: where /proc and /sys are looked for, for tests."""
-
-    root: Annotated[str, Meta(pattern=r"^/")] = "/"
-    interval_s: Annotated[float, Meta(ge=0.005, le=60)] = 1
-    stall_s: Seconds = 20
-    hold_s: SecondsOrNone = 30
-    reload_s: SecondsOrNone = 60
-    heat: Heat = Heat()
-    memory: Memory = Memory()
-    pacing: Pacing = Pacing()
-    restart: Restart = Restart()
-
-
-class Config(_Section, frozen=True):
+class Config(Section, frozen=True):
     """The whole configuration; `path` is the file it came from ("defaults" without one)."""
 
     path: str = "defaults"
@@ -295,6 +242,7 @@ def _check(config: Config, name: str) -> None:
     if config.defaults.max_tokens > config.limits.max_tokens:
         expected = f"at most limits.max_tokens ({config.limits.max_tokens})"
         raise ConfigError(name, "defaults.max_tokens", expected, str(config.defaults.max_tokens))
+    config_watchdog.check(config.watchdog, name)
 
 
 def _check_endpoint(config: Config, name: str, key: str, endpoint: str) -> None:
