@@ -15,7 +15,10 @@ from edged.broker.broker import Broker, Output
 from edged.broker.instructions import Instruction
 from edged.observe import status
 from edged.observe.log import Log
-from edged.watchdog.supervisor import GaveUp, Happening, Lost, Step, Supervisor
+from edged.watchdog.happenings import GaveUp, Happening, Kept, Lost, Replaced, Replacing, Stepped, Unloaded
+from edged.watchdog.line import Step
+from edged.watchdog.supervisor import Supervisor
+from edged.watchside import WatchSide
 
 UNREAD_BYTES: Final = 1 << 20
 """Written for the worker and not read by it: beyond this it gets no more prompts (one has up to 256 KiB)."""
@@ -43,26 +46,29 @@ class WorkerSide:
         self._slots: m.Slots | None = None
         self._cache: m.CacheFacts | None = None
         self._saved = False
+        self._kept = ""  # why what was wished for does not serve
         self._started = time.monotonic()
+        self.watch: WatchSide | None = None  # the other half; the daemon brings them together
 
     def read(self, ready: set[Any], now: float) -> None:
         """`ready`: the descriptors and sockets that have something."""
-        worker = self._supervisor.worker
-        if worker is None:
-            return
-        if worker.pidfd in ready:
-            self._happened(self._supervisor.exited(now), now)
-        elif worker.link.fileno() in ready:
-            worker.flush()
-            self._happened(self._supervisor.readable(now), now)
-        self._unclog(now)
+        self._supervisor.read(ready, now)
+        self._pursue(now)
 
     def tick(self, now: float) -> None:
-        self._happened(self._supervisor.findings(now), now)
-        self._supervisor.tick(now)
+        self._supervisor.findings(now)
+        self._pursue(now)
+        self._supervisor.tick(now, work=self._broker.has_work)
+        self._pursue(now)
+        self._save_when_drained()
+
+    def _pursue(self, now: float) -> None:
+        """What has happened to the worker is told, until nothing more comes of it."""
+        while happenings := self._supervisor.take():
+            self._happened(happenings, now)
         if self._supervisor.step is Step.LOADING:
             self._broker.trying_again()
-        self._save_when_drained()
+        self._unclog(now)
 
     def _save_when_drained(self) -> None:
         """Once for each drain: the box may be about to be switched off."""
@@ -75,22 +81,24 @@ class WorkerSide:
         worker = self._supervisor.worker
         if worker is not None:
             worker.send(message)
-            self._broker.gate.clogged = worker.unread > UNREAD_BYTES
+            self._broker.gate.clogged = self._clogged()
+
+    def _clogged(self) -> bool:
+        """A worker that does not read what it was given, or is on its way out, is given no more."""
+        worker = self._supervisor.worker
+        return worker is not None and (worker.unread > UNREAD_BYTES or self._supervisor.leaving)
 
     def _unclog(self, now: float) -> None:
-        """While the worker does not read what it was given, it is given no more."""
-        worker = self._supervisor.worker
-        clogged = worker is not None and worker.unread > UNREAD_BYTES
-        if self._broker.gate.clogged and not clogged:
-            self._broker.gate.clogged = False
+        before, self._broker.gate.clogged = self._broker.gate.clogged, self._clogged()
+        if before and not self._broker.gate.clogged:
             self._do(self._broker.dispatch(), now)
-        else:
-            self._broker.gate.clogged = clogged
 
     def _happened(self, happenings: Iterable[Happening], now: float) -> None:
         for happening in happenings:
             match happening:
-                case m.Prefilled() | m.Sampled() | m.Done() | m.Tokenized() | m.Embedded() | m.Warmed() | m.Refused():
+                case m.Prompted() | m.Prefilled() | m.Sampled() | m.Done() | m.Refused():
+                    self._heard(happening, now)
+                case m.Tokenized() | m.Embedded() | m.Warmed():
                     self._heard(happening, now)
                 case m.Slots():
                     self._slots = happening
@@ -100,6 +108,8 @@ class WorkerSide:
                     self._log.info("saved", files=files, bytes=size, left=left)
                 case m.Loading(fraction=fraction):
                     self._broker.gate.loaded = fraction
+                case m.Beat():
+                    pass
                 case m.Ready():
                     self._ready(happening, now)
                 case m.LoadFailed():
@@ -108,6 +118,10 @@ class WorkerSide:
                     self._lost(happening, now)
                 case GaveUp():
                     self._gave_up(happening, now)
+                case Stepped(before=before, after=after, why=why):
+                    self._log.warning("smaller_profile", before=before, after=after, why=why)
+                case Replacing() | Replaced() | Kept() | Unloaded():
+                    self._changed(happening, now)
 
     def _heard(self, output: Output, now: float) -> None:
         try:
@@ -119,19 +133,55 @@ class WorkerSide:
 
     def _ready(self, ready: m.Ready, now: float) -> None:
         self._slots = self._cache = None
-        model = status.model_name((self._supervisor.running or self._supervisor.config).model_path)
+        plan = self._supervisor.plan
+        model = status.model_name(plan.path)
         cores = ",".join(str(pin.core) for pin in ready.threads)
-        self._log.info("model_ready", model=model, load_ms=round(ready.load_ms), cores=cores)
+        facts = {"model": model, "profile": plan.profile.name, "load_ms": round(ready.load_ms), "cores": cores}
+        self._log.info("model_ready", **facts)
         for warning in ready.warnings:
             self._log.warning("model_warning", text=warning)
-        self._do(self._broker.worker_ready(model, ready.sequences), now)
-        self._model_event("ready", model=model)
+        self._broker.gate.smaller = plan.index > 0
+        if self.watch is not None:
+            self.watch.worker_ready(ready, now)
+        self._do(self._broker.worker_ready(model, ready.sequences, ready.fingerprint, now), now)
+        self._model_event("ready", model=model, profile=plan.profile.name)
 
     def _lost(self, lost: Lost, now: float) -> None:
         self._slots = self._cache = None
-        self._log.error("worker_lost", cause=lost.cause, was_ready=lost.up, deaths=self._supervisor.deaths)
+        running = sum(request.shown == "running" for request in self._broker.lives.table)
+        if lost.planned:
+            self._log.info("worker_left", reason=lost.cause, carried=running)
+        else:
+            deaths = self._supervisor.deaths
+            self._log.error("worker_lost", cause=lost.cause, was_ready=lost.up, carried=running, deaths=deaths)
+            self._model_event("lost", cause=lost.cause)
         self._do(self._broker.worker_lost(lost.cause, now), now)
-        self._model_event("lost", cause=lost.cause)
+
+    def _changed(self, happening: Replacing | Replaced | Kept | Unloaded, now: float) -> None:
+        match happening:
+            case Replacing(reason=reason, after=profile):
+                available = None if happening.available is None else happening.available >> 20
+                sizes = {"need_mb": happening.need >> 20, "available_mb": available}
+                self._log.info("replacing", reason=reason, before=happening.before, after=profile, order=happening.order, **sizes)
+                self._model_event("reloading", reason=reason, profile=profile)
+            case Replaced(reason=reason, profile=profile, seconds=seconds):
+                self._kept = ""
+                self._log.info("replaced", reason=reason, profile=profile, seconds=round(seconds, 2))
+                self._model_event("reloaded", reason=reason, profile=profile)
+            case Kept(reason=reason, profile=profile, why=why):
+                self._kept = f"{reason}: profile {profile} stays in service, what was wanted did not come up: {why}"
+                self._log.error("kept", reason=reason, profile=profile, why=why)
+                self._model_event("kept", reason=reason, profile=profile)
+                if self.watch is not None:
+                    self.watch.kept(now)
+            case Unloaded(reason=reason):
+                self._log.warning("unloaded", reason=reason)
+                self._broker.unloaded()
+                self._model_event("unloaded", reason=reason)
+
+    def healed(self) -> None:
+        """An operator's new wish: what became of an earlier one is no matter."""
+        self._kept = ""
 
     def _gave_up(self, gave_up: GaveUp, now: float) -> None:
         self._log.error("unavailable", why=gave_up.why, retry_in_s=round(gave_up.until - now))
@@ -144,20 +194,22 @@ class WorkerSide:
     def facts(self, now: float, warnings: list[str]) -> status.Facts:
         """For `status`: what is known beside the broker."""
         supervisor = self._supervisor
+        watch = self.watch.fields(now) if self.watch is not None else {}
         return status.Facts(
             uptime_s=now - self._started,
-            loaded=self._broker.gate.loaded,
+            loaded=supervisor.loaded,
             sha256=supervisor.sha256,
             ready=supervisor.ready,
             slots=self._slots,
             cache=self._cache,
-            starts=supervisor.starts,
+            starts=supervisor.crew.starts,
             deaths=supervisor.deaths,
             recent_deaths=supervisor.budget.recent(now),
             last_exit=supervisor.last_exit,
             counters=self._counters,
-            running=supervisor.running,
-            warnings=warnings,
+            plan=supervisor.plan,
+            warnings=[*warnings, *([self._kept] if self._kept else [])],
+            watch={**watch, "reload": supervisor.under_way(now)},
         )
 
 

@@ -13,6 +13,7 @@ from edged import __version__
 from edged.broker.lives import Lives
 from edged.config import Config
 from edged.messages import CacheFacts, Ready, Slots
+from edged.watchdog.plan import Plan
 
 _QUANTIZATION: Final = re.compile(r"[-._](i?q\d\w*|f16|f32|bf16|fp16|mxfp4)$", re.IGNORECASE)
 
@@ -37,22 +38,22 @@ class Facts(Struct, frozen=True):
     recent_deaths: int
     last_exit: Mapping[str, str | float] | None
     counters: Mapping[str, int]
-    running: Config | None  # what the worker was started with
+    plan: Plan  # what the worker was started with, or will be
     warnings: list[str]
     sessions: Mapping[str, int] = {}
+    watch: Mapping[str, Any] = {}  # the watchdog's part
 
 
 def status_fields(lives: Lives, config: Config, facts: Facts) -> dict[str, Any]:
     """The reply to `status`."""
     gate = lives.gate
-    running = facts.running or config
     return {
         "version": __version__,
         "state": gate.state,
         "ready": gate.ready,
         "uptime_s": round(facts.uptime_s, 1),
-        "model": _model(running, facts),
-        "profile": running.profile.name,
+        "model": _model(facts),
+        "profile": facts.plan.profile.name,
         "queue": {
             "length": len(lives.queue),
             "limit": config.limits.queue,
@@ -71,6 +72,7 @@ def status_fields(lives: Lives, config: Config, facts: Facts) -> dict[str, Any]:
         "speed": {"tokens_per_second": lives.pace.tokens_per_second, "service_s": lives.pace.service_s},
         "watchdog": {
             "level": "normal",
+            **facts.watch,
             "worker_starts": facts.starts,
             "worker_deaths": facts.deaths,
             "recent_deaths": facts.recent_deaths,
@@ -78,15 +80,15 @@ def status_fields(lives: Lives, config: Config, facts: Facts) -> dict[str, Any]:
             "last_exit": facts.last_exit,
         },
         "counters": {**lives.pace.counters, **facts.counters},
-        "warnings": warnings(lives, config, facts),
+        "warnings": warnings(lives, facts),
     }
 
 
-def _model(config: Config, facts: Facts) -> dict[str, Any]:
+def _model(facts: Facts) -> dict[str, Any]:
     model: dict[str, Any] = {
-        "name": model_name(config.model_path),
+        "name": model_name(facts.plan.path),
         "sha256": facts.sha256,
-        "file": config.model_path.rpartition("/")[2],
+        "file": facts.plan.path.rpartition("/")[2],
     }
     if facts.loaded is not None and facts.ready is None:
         model["loaded"] = round(facts.loaded, 3)
@@ -114,12 +116,10 @@ def _slots(lives: Lives, slots: Slots | None) -> dict[str, Any]:
     return {"total": lives.sequences, **msgspec.structs.asdict(slots)}
 
 
-def warnings(lives: Lives, config: Config, facts: Facts) -> list[str]:
+def warnings(lives: Lives, facts: Facts) -> list[str]:
     """In words, for people."""
     out = list(facts.warnings) + (list(facts.ready.warnings) if facts.ready else [])
-    running = facts.running
-    if running and (running.model, running.profiles, running.cpu) != (config.model, config.profiles, config.cpu):
-        out.append("model, profiles or cpu were changed: the change is in force with the next worker")
+    out += facts.watch.get("alarms", [])
     if lives.gate.why:
         out.append(f"unavailable: {lives.gate.why}")
     return out

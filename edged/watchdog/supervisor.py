@@ -66,6 +66,26 @@ class Supervisor(Line):
         """The serving worker takes nothing more."""
         return self.crew.serving is not None and self.crew.serving.leaving
 
+    @property
+    def loaded(self) -> float | None:
+        """Fraction of the file that the worker to be has read."""
+        serving = self.crew.serving
+        return serving.loaded if serving and not serving.ready else None
+
+    def under_way(self, now: float) -> dict[str, str | float | None] | None:
+        """A change, for `status`."""
+        if self.change is None and self._unloading is None:
+            return None
+        change, beside = self.change, self.crew.beside or self.crew.serving
+        at = "waiting for the old worker" if self.leaving else "loading" if change and change.header else "checking"
+        return {
+            "reason": self._unloading or (change.wish.reason if change else None),
+            "profile": change.wish.plan.profile.name if change else None,
+            "at": at,
+            "loaded": beside.loaded if beside is not None and beside.ready is None else None,
+            "seconds": round(now - change.begun, 1) if change else None,
+        }
+
     def processes(self) -> list[WorkerProcess]:
         return [one.process for one in self.crew.everyone()]
 
