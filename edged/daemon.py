@@ -21,7 +21,6 @@ import msgspec
 import zmq
 
 from edged import __version__
-from edged import config as configuration
 from edged import messages as m
 from edged.broker.broker import Broker
 from edged.broker.instructions import (
@@ -38,13 +37,15 @@ from edged.broker.instructions import (
     Tell,
 )
 from edged.config import Config
-from edged.errors import Code, ConfigError, WireError
+from edged.errors import Code, WireError
 from edged.observe import status
 from edged.observe.log import Log
+from edged.operatorside import OperatorSide
 from edged.subscriptions import Subscriptions
 from edged.system.trim import Trimmer
 from edged.transcriptside import TranscriptSide
 from edged.watchdog.supervisor import Supervisor
+from edged.watchside import WatchSide
 from edged.wire import codec
 from edged.wire.endpoints import Endpoints
 from edged.workerside import WorkerSide, place
@@ -91,9 +92,29 @@ class Daemon:
         self._catch_signals()
         self._endpoints = Endpoints(config)
         self._subscriptions = Subscriptions(self._endpoints, self._broker.topics, self._do, log, self._counters)
-        self._supervisor = Supervisor(config, worker_module, self._wake)
+        self._supervisor = Supervisor(config, worker_module, self._wake, self._broker.live_names)
         self._worker = WorkerSide(
             self._supervisor, self._broker, do=self._do, publish=self._system, log=log, counters=self._counters
+        )
+        self._watch = self._worker.watch = WatchSide(
+            config,
+            self._supervisor,
+            self._broker,
+            do=self._do,
+            tell=self._worker.tell,
+            publish=self._system,
+            wake=self._wake,
+            log=log,
+        )
+        self._operators = OperatorSide(
+            config,
+            self._supervisor,
+            self._broker,
+            self._endpoints,
+            worker=self._worker,
+            watch=self._watch,
+            apply=self._apply,
+            log=log,
         )
         self._transcripts = TranscriptSide(
             config.state_dir, self._broker, do=self._do, wake=self._wake, log=log, counters=self._counters
@@ -117,6 +138,7 @@ class Daemon:
         except TooManyBugsError:
             return EXIT_BROKEN
         finally:
+            self._watch.stop()
             self._supervisor.stop()
             self._transcripts.stop()
             self._endpoints.close()
@@ -156,14 +178,14 @@ class Daemon:
         until = min(
             self._broker.next_wake(),
             self._supervisor.next_wake(),
+            self._watch.next_wake(),
             self._endpoints.next_wake(),
             self._next_health,
             float("inf") if self._stop_at is None else self._stop_at,
         )
         poller = self._endpoints.poller()
         poller.register(self._wakes.fileno(), zmq.POLLIN)
-        worker = self._supervisor.worker
-        if worker is not None:
+        for worker in self._supervisor.processes():
             poller.register(worker.pidfd, zmq.POLLIN)
             if not worker.eof:
                 poller.register(worker.link.fileno(), zmq.POLLIN | (zmq.POLLOUT if worker.wants_write else 0))
@@ -184,6 +206,7 @@ class Daemon:
 
     def _tick(self, now: float) -> None:
         self._endpoints.restore_stream(now)
+        self._watch.tick(now)
         self._worker.tick(now)
         self._transcripts.tick(now)
         self._do(self._broker.tick(now), now)
@@ -215,7 +238,7 @@ class Daemon:
 
     def _signal(self, number: int, now: float) -> None:
         if number == signal.SIGHUP:
-            self._reload(now)
+            self._operators.hangup(now)
         elif self._stop_at is None:
             self.log.info("stopping", signal=signal.Signals(number).name, accepted=len(self._broker.lives.table))
             self._broker.gate.stopping = True
@@ -229,22 +252,12 @@ class Daemon:
         self._do(self._broker.stopped(now), now)
         return True
 
-    def _reload(self, now: float) -> None:
-        """SIGHUP: all of the new configuration, or nothing."""
-        try:
-            config = configuration.load(None if self.config.path == "defaults" else self.config.path, again=True)
-        except ConfigError as error:
-            self.log.error("configuration_refused", error=str(error))  # noqa: TRY400 - our Log, one line an event
-            return
-        if self._endpoints.differ(config):
-            self.log.warning("listen_unchanged", why="endpoints change at a restart only")
-            config = msgspec.structs.replace(config, listen=self.config.listen, runtime_dir=self.config.runtime_dir)
+    def _apply(self, config: Config) -> None:
+        """A new configuration is in force."""
         self.config = self._broker.lives.config = config
         self.log.set_level(config.log_level)
         self._endpoints.reconfigure(config)
-        self._supervisor.reconfigure(config)
-        self._next_health = now
-        self.log.info("configuration_applied", config=config.path)
+        self._next_health = time.monotonic()
 
     # ---- clients ---------------------------------------------------------------------------------------------
 
@@ -281,6 +294,11 @@ class Daemon:
             case m.LogLevel():
                 self.log.set_level(request.level)
                 fields = {"level": request.level}
+            case m.Reload() | m.ProfileRequest() | m.ConfigRequest():
+                try:
+                    fields = self._operators.asked(request, now)
+                except WireError as error:
+                    return [Refuse(caller.to, request.id, error)]
             case m.Generate():
                 return self._broker.asked(caller, request, codec.digest(request), now)
             case _:

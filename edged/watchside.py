@@ -126,9 +126,11 @@ class WatchSide:
         code = Code.OVERHEATED if heat else Code.LOW_MEMORY
         rules = self.config.watchdog
         wait_s = rules.hold_s + (rules.reload_s if verdict.level is Level.CRITICAL else 0.0)
-        pressed = verdict.level >= Level.HOT
-        told = (code, max(1000, round(1000 * wait_s)), why) if pressed else (None, None, "")
-        self._do(self._broker.pressed(verdict.level, *told, now), now)
+        if verdict.level >= Level.HOT:
+            retry_ms = max(1000, round(1000 * wait_s))
+            self._do(self._broker.pressed(verdict.level, code, retry_ms, why, now), now)
+        else:
+            self._do(self._broker.pressed(verdict.level, None, None, "", now), now)
 
     # ---- acting ----------------------------------------------------------------------------------------------
 

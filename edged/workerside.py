@@ -74,7 +74,7 @@ class WorkerSide:
         """Once for each drain: the box may be about to be switched off."""
         drained = self._broker.gate.drained and not len(self._broker.lives.table)
         if drained and not self._saved:
-            self.tell(m.Save(self._supervisor.config.cache.save_s))
+            self.tell(m.Save(self._supervisor.plan.config.cache.save_s))
         self._saved = drained
 
     def tell(self, message: m.Down) -> None:
@@ -161,8 +161,9 @@ class WorkerSide:
         match happening:
             case Replacing(reason=reason, after=profile):
                 available = None if happening.available is None else happening.available >> 20
+                names = {"before": happening.before, "after": profile, "order": happening.order}
                 sizes = {"need_mb": happening.need >> 20, "available_mb": available}
-                self._log.info("replacing", reason=reason, before=happening.before, after=profile, order=happening.order, **sizes)
+                self._log.info("replacing", reason=reason, **names, **sizes)
                 self._model_event("reloading", reason=reason, profile=profile)
             case Replaced(reason=reason, profile=profile, seconds=seconds):
                 self._kept = ""

@@ -10,6 +10,7 @@ Id = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._:\-]{1,64}\Z")]
 Role = Literal["system", "user", "assistant", "tool"]
 Priority = Literal["high", "normal", "low"]
 PRIORITIES: tuple[Priority, ...] = ("high", "normal", "low")
+ProfileName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._\-]{1,64}\Z")]
 StopString = Annotated[str, Meta(min_length=1)]
 
 
@@ -190,6 +191,28 @@ class SessionsRequest(Struct, frozen=True, forbid_unknown_fields=True):
     action: Literal["list", "get", "delete"] = "list"
 
 
+class Reload(Struct, frozen=True, forbid_unknown_fields=True):
+    """Protocol 8: replace the worker, by one of this profile if given; running requests go on."""
+
+    id: Id | None = None
+    profile: ProfileName | None = None
+
+
+class ProfileRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Protocol 8: the profiles; `profile` pins one, `auto` lets the watchdog choose again."""
+
+    id: Id | None = None
+    profile: ProfileName | None = None
+    auto: bool = False
+
+
+class ConfigRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Protocol 8: read the daemon's own configuration file again, as SIGHUP does."""
+
+    action: Literal["check", "apply"]
+    id: Id | None = None
+
+
 ClientRequest = (
     Generate
     | Result
@@ -205,4 +228,7 @@ ClientRequest = (
     | Drain
     | Resume
     | SessionsRequest
+    | Reload
+    | ProfileRequest
+    | ConfigRequest
 )

@@ -1,10 +1,10 @@
 """Was it the kernel's OOM killer? The counters that it leaves, read while the worker lives and after its death.
 
-A process that is killed for want of memory ends by SIGKILL like one that an operator killed. The kernel counts its kills
-per control group (v2: `oom_kill` of memory.events, v1: of memory.oom_control) and, in newer kernels, for the whole box
-(`oom_kill` of /proc/vmstat). A dead process has no group any more (v1), so the group is looked up while it lives, and
-again at each look: somebody may have moved it. The marks of two looks are kept, since the count rises before the dying
-process is gone.
+A process that is killed for want of memory ends by SIGKILL like one that an operator killed. The kernel counts its
+kills per control group (v2: `oom_kill` of memory.events, v1: of memory.oom_control) and, in newer kernels, for the
+whole box (`oom_kill` of /proc/vmstat). A dead process has no group any more (v1), so the group is looked up while it
+lives, and again at each look: somebody may have moved it. The marks of two looks are kept, since the count rises before
+the dying process is gone.
 
 The root of /proc and /sys is a parameter. Nothing here raises.
 """

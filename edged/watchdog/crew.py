@@ -36,10 +36,12 @@ class Crew:
         return Attempt(process, plan, load, need=need, number=number)
 
     def drop_serving(self) -> None:
-        self.serving = self._condemn(self.serving)
+        self._condemn(self.serving)
+        self.serving = None
 
     def drop_beside(self) -> None:
-        self.beside = self._condemn(self.beside)
+        self._condemn(self.beside)
+        self.beside = None
 
     def _condemn(self, attempt: Attempt | None) -> None:
         """It is wanted no more; its pidfd will say when it is gone."""

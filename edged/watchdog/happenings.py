@@ -1,4 +1,4 @@
-"""What the supervisor tells the daemon's loop, in order. Data. `Up` messages of the serving worker stand between them."""
+"""What the supervisor tells the daemon's loop, in order; between these, what the serving worker says. Data."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from typing import Final
 from edged.config import Config
 from edged.system.gguf import Header
 from edged.system.memory import available_bytes
-from edged.watchdog import causes, fit
+from edged.watchdog import fit
 from edged.watchdog.attempt import NEVER
 from edged.watchdog.budget import HEALTHY_S, Budget
 from edged.watchdog.change import Change

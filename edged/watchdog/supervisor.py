@@ -3,7 +3,7 @@
     look at the file ─► new first: a second worker loads ─Ready─► the old one leaves ─► the new one serves
                    └──► old first: the old one leaves ─► the new one loads ─Ready─► serves   (no room for both)
 
-* What does not come up (a bad file, no room, death or standstill while loading): the old one stays, or is started again.
+* What does not come up (a bad file, no room, death or standstill while loading): the old one stays, or returns.
 * The old one dies meanwhile: the new one takes its place, whatever it is at.
 * A second wish takes the first one's place until the old worker was told to leave; later it waits for the change's end.
 * To leave: the worker brings its checkpoints up to date, is read to its end, and is killed when that takes too long.
@@ -43,6 +43,7 @@ class Supervisor(Line):
         super().__init__(config, module, wake, live)
         self._queued: Wish | None = None  # it waits for the end of a change
         self._unloading: str | None = None
+        self.headers: dict[str, Header] = {}  # of the model files of this configuration, as far as they were read
 
     # ---- what is there ---------------------------------------------------------------------------------------
 
@@ -88,6 +89,11 @@ class Supervisor(Line):
 
     def processes(self) -> list[WorkerProcess]:
         return [one.process for one in self.crew.everyone()]
+
+    def need_of(self, plan: Plan) -> int | None:
+        """Bytes of memory, estimated, where the file's header was read."""
+        header = self.headers.get(plan.path)
+        return None if header is None else plan.need(header)
 
     def take(self) -> list[Happening]:
         """What has happened since the last call."""
@@ -161,6 +167,8 @@ class Supervisor(Line):
     def findings(self, now: float) -> None:
         """What the preflight thread found."""
         for finding in self._preflight.findings():
+            if isinstance(finding, Checked):
+                self.headers[finding.path] = finding.header
             if self.change is not None and finding.number == self.change.number:
                 self._found_new(self.change, finding, now)
             elif finding.number == self._asked:

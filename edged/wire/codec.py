@@ -26,6 +26,7 @@ PROTOCOL: Final = 1
 
 FEATURES: Final = (
     "cancel",
+    "carry_on",
     "detach",
     "embed",
     "generate",
@@ -35,7 +36,9 @@ FEATURES: Final = (
     "logprobs",
     "messages",
     "priority",
+    "profile",
     "prompt",
+    "reload",
     "result",
     "sampling",
     "seed",
@@ -49,6 +52,7 @@ FEATURES: Final = (
     "supersedes",
     "sys_health",
     "sys_model",
+    "sys_watchdog",
     "thinking",
     "tokenize",
     "tools",
@@ -73,9 +77,10 @@ CONTROL_OPS: Final[Mapping[str, type[m.ClientRequest]]] = {
     "drain": m.Drain,
     "resume": m.Resume,
     "sessions": m.SessionsRequest,
+    "reload": m.Reload,
+    "profile": m.ProfileRequest,
+    "config": m.ConfigRequest,
 }
-CONTROL_LATER: Final = frozenset({"reload", "profile", "config"})
-
 
 STOP_BYTES: Final = 64
 _SURROGATE_ESCAPE: Final = re.compile(r"\\u[dD][89a-fA-F]")
@@ -205,6 +210,8 @@ def _typed(data: dict[str, Any], limits: Limits, *, control: bool, socket_type: 
                 _no_nul(text, None, f"input[{index}]")
         case m.SessionsRequest():
             _sessions(request)
+        case m.ProfileRequest(profile=str(), auto=True):
+            raise RejectedError(Code.BAD_REQUEST, "give at most one of `profile` and `auto`")
         case m.Cancel(identity=str()) if not control:
             raise RejectedError(Code.FORBIDDEN, "`cancel` with `identity` is for the control socket")
     return request
@@ -218,13 +225,11 @@ def _kind(data: dict[str, Any], *, control: bool) -> type[m.ClientRequest]:
         raise RejectedError(Code.BAD_REQUEST, "field `op` must be a string")
     if op in REQUEST_OPS:
         return REQUEST_OPS[op]
-    if op in CONTROL_OPS or op in CONTROL_LATER:
-        if not control:
-            raise RejectedError(Code.FORBIDDEN, f"`{op}` is for the control socket")
-        if op in CONTROL_OPS:
-            return CONTROL_OPS[op]
-    why = f"edged {__version__} has not got it yet" if op in CONTROL_LATER else "no such verb"
-    raise RejectedError(Code.UNKNOWN_OP, f"op {_quote(op)}: {why}")
+    if op not in CONTROL_OPS:
+        raise RejectedError(Code.UNKNOWN_OP, f"op {_quote(op)}: no such verb")
+    if not control:
+        raise RejectedError(Code.FORBIDDEN, f"`{op}` is for the control socket")
+    return CONTROL_OPS[op]
 
 
 def _need_content(data: dict[str, Any]) -> None:

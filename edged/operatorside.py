@@ -1,0 +1,164 @@
+"""What operators ask of the worker and of the configuration (protocol 8), and SIGHUP.
+
+The daemon's loop calls. The configuration is a small local file, read in the loop as at the start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from edged import config as configuration
+from edged import messages as m
+from edged.broker.broker import Broker
+from edged.config import Config
+from edged.errors import Code, ConfigError, WireError
+from edged.observe.log import Log
+from edged.system.memory import available_bytes
+from edged.watchdog.change import Wish
+from edged.watchdog.line import Step
+from edged.watchdog.plan import Plan
+from edged.watchdog.supervisor import Supervisor
+from edged.watchside import WatchSide, names
+from edged.wire.endpoints import Endpoints
+from edged.workerside import WorkerSide
+
+_UNLOADED_RETRY_MS: Final = 10_000
+
+Verb = m.Reload | m.ProfileRequest | m.ConfigRequest
+
+
+class OperatorSide:
+    """`apply` puts a new configuration in force in the loop itself."""
+
+    def __init__(
+        self,
+        config: Config,
+        supervisor: Supervisor,
+        broker: Broker,
+        endpoints: Endpoints,
+        *,
+        worker: WorkerSide,
+        watch: WatchSide,
+        apply: Callable[[Config], None],
+        log: Log,
+    ) -> None:
+        self._config = config
+        self._supervisor = supervisor
+        self._broker = broker
+        self._endpoints = endpoints
+        self._worker = worker
+        self._watch = watch
+        self._apply = apply
+        self._log = log
+
+    def asked(self, verb: Verb, now: float) -> dict[str, Any]:
+        """The reply's fields. Raises WireError."""
+        match verb:
+            case m.Reload():
+                return self._reload(verb.profile, now)
+            case m.ProfileRequest():
+                return self._profile(verb, now)
+            case m.ConfigRequest(action=action):
+                return self._configuration(now, apply=action == "apply")
+
+    # ---- the configuration -----------------------------------------------------------------------------------
+
+    def hangup(self, now: float) -> None:
+        """SIGHUP: all of the new configuration, or nothing."""
+        try:
+            self._configure(self._read(), now)
+        except ConfigError as error:
+            self._log.error("configuration_refused", error=str(error))
+
+    def _configuration(self, now: float, *, apply: bool) -> dict[str, Any]:
+        try:
+            config = self._read()
+        except ConfigError as error:
+            raise WireError(Code.BAD_REQUEST, str(error)) from None
+        fields: dict[str, Any] = {"config": config.path, "applied": apply}
+        if self._endpoints.differ(config):
+            fields["needs_restart"] = ["listen", "runtime_dir"]
+        return fields | ({"reloading": self._configure(config, now)} if apply else {})
+
+    def _read(self) -> Config:
+        return configuration.load(None if self._config.path == "defaults" else self._config.path, again=True)
+
+    def _configure(self, config: Config, now: float) -> bool:
+        """Whether the worker is replaced for it."""
+        if self._endpoints.differ(config):
+            self._log.warning("listen_unchanged", why="endpoints change at a restart only")
+            config = msgspec.structs.replace(config, listen=self._config.listen, runtime_dir=self._config.runtime_dir)
+        self._config = config
+        self._apply(config)
+        self._worker.healed()
+        self._watch.reconfigure(config)
+        reloading = self._supervisor.reconfigure(Plan(config, self._index(config)), now)
+        self._log.info("configuration_applied", config=config.path, reloading=reloading)
+        return reloading
+
+    def _index(self, config: Config) -> int:
+        """The profile of the same name as now, if there still is one; deaths are forgotten."""
+        name = self._watch.pinned or self._supervisor.wanted.profile.name
+        return names(config).index(name) if name in names(config) else 0
+
+    # ---- the worker ------------------------------------------------------------------------------------------
+
+    def _reload(self, name: str | None, now: float) -> dict[str, Any]:
+        plan = Plan(self._config, self._index(self._config) if name is None else self._named(name))
+        if self._watch.pinned is not None and name not in (None, self._watch.pinned):
+            raise WireError(Code.BAD_REQUEST, f"profile {self._watch.pinned} is pinned: `profile` with `auto` first")
+        why = self._watch.unloaded
+        if why:
+            code = self._broker.gate.code or Code.UNAVAILABLE
+            raise WireError(code, f"the model is unloaded: {why}", self._broker.gate.retry_after_ms)
+        self._run(plan, "reload", now)
+        return {"state": "reloading", "profile": plan.profile.name}
+
+    def _run(self, plan: Plan, reason: str, now: float) -> None:
+        """Deaths are forgotten: an operator knows better."""
+        self._log.info("asked_to_reload", profile=plan.profile.name, reason=reason)
+        self._worker.healed()
+        self._supervisor.forget(self._config)
+        self._watch.chosen(plan.index, now)
+        self._supervisor.replace(Wish(plan, reason), now)
+
+    def _profile(self, verb: m.ProfileRequest, now: float) -> dict[str, Any]:
+        if verb.auto:
+            self._watch.pin(None)
+            self._log.info("unpinned")
+        elif verb.profile is not None:
+            index = self._named(verb.profile)
+            self._watch.pin(verb.profile)
+            self._log.info("pinned", profile=verb.profile)
+            plan = Plan(self._config, index)
+            if plan.differs(self._supervisor.wanted) and self._supervisor.step is not Step.UNLOADED:
+                self._run(plan, "profile", now)
+        return self._profiles()
+
+    def _named(self, name: str) -> int:
+        known = names(self._config)
+        if name not in known:
+            raise WireError(Code.BAD_REQUEST, f"no profile {name!r:.70}; there are {', '.join(known)}")
+        return known.index(name)
+
+    def _profiles(self) -> dict[str, Any]:
+        """Sizes as far as a header was read; `available` counts what the model at hand would give back."""
+        supervisor = self._supervisor
+        serving = supervisor.crew.serving
+        room = available_bytes(self._config.watchdog.root)
+        available = None if room is None else room + (serving.need if serving else 0)
+        rows = []
+        for index, profile in enumerate(self._config.profiles):
+            need = supervisor.need_of(Plan(self._config, index))
+            row = {"name": profile.name, "context": profile.context, "sequences": profile.sequences}
+            row["file"] = (profile.model or self._config.model.path).rpartition("/")[2]
+            row["current"] = serving is not None and supervisor.plan.profile.name == profile.name
+            row["need_mb"] = None if need is None else need >> 20
+            row["fits"] = None if need is None or available is None else need <= available
+            rows.append(row)
+        wanted = supervisor.wanted.profile.name
+        available_mb = None if available is None else available >> 20
+        return {"profiles": rows, "wanted": wanted, "pinned": self._watch.pinned, "available_mb": available_mb}
