@@ -14,7 +14,7 @@ from edged import messages as m
 from edged.config import Limits
 from edged.errors import RETRYABLE, Code, WireError
 from edged.wire import codec
-from edged.wire.codec import CONTROL_LATER, CONTROL_OPS, REQUEST_OPS, RejectedError
+from edged.wire.codec import CONTROL_OPS, REQUEST_OPS, RejectedError
 
 LIMITS = Limits()
 MESSAGE_CHARS = 500
@@ -200,19 +200,20 @@ def test_an_unknown_verb_is_unknown_op(op: str) -> None:
     assert rejected({"op": op}, control=True).code == Code.UNKNOWN_OP
 
 
-@pytest.mark.parametrize("op", sorted({*CONTROL_OPS, *CONTROL_LATER}))
+@pytest.mark.parametrize("op", sorted(CONTROL_OPS))
 def test_control_verbs_are_forbidden_on_request(op: str) -> None:
     assert rejected({"op": op, "id": "a", "nonsense": 1}).code == Code.FORBIDDEN
 
 
 def test_control_verbs_are_those_of_protocol_8() -> None:
-    assert {"requests", "loglevel", "drain", "resume", "sessions"} == set(CONTROL_OPS)
-    assert {"reload", "profile", "config"} == set(CONTROL_LATER)
+    operators = {"requests", "loglevel", "drain", "resume", "sessions", "reload", "profile", "config"}
+    assert operators == set(CONTROL_OPS)
 
 
-@pytest.mark.parametrize("op", sorted(CONTROL_LATER))
-def test_verbs_to_come_are_unknown_on_control(op: str) -> None:
-    assert rejected({"op": op}, control=True).code == Code.UNKNOWN_OP
+def test_a_profile_is_pinned_or_not() -> None:
+    both = rejected({"op": "profile", "profile": "small", "auto": True}, control=True)
+    assert both.code == Code.BAD_REQUEST
+    assert decode({"op": "profile"}, control=True) == m.ProfileRequest()
 
 
 def test_control_has_everything_that_request_has() -> None:
@@ -223,7 +224,7 @@ def test_control_has_everything_that_request_has() -> None:
         body = {"op": op, **minimal.get(op, {})}
         assert type(decode(body)) is type(decode(body, control=True)) is kind
     for op, kind in CONTROL_OPS.items():
-        body = {"op": op, **({"level": "debug"} if op == "loglevel" else {})}
+        body = {"op": op, **{"loglevel": {"level": "debug"}, "config": {"action": "check"}}.get(op, {})}
         assert type(decode(body, control=True)) is kind
 
 
@@ -428,7 +429,7 @@ def test_tokenize_takes_exactly_one() -> None:
 # ---- anything at all -------------------------------------------------------------------------------------------
 
 NAMES = sorted({"op", "v", "id", *m.Generate.__struct_fields__, "wait_ms", "identity", "text", "level"})
-OPS = sorted({*REQUEST_OPS, *CONTROL_OPS, *CONTROL_LATER})
+OPS = sorted({*REQUEST_OPS, *CONTROL_OPS})
 any_text = st.text(st.characters(codec=None), max_size=80)
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), any_text, st.sampled_from(OPS + NAMES))
 values = st.recursive(

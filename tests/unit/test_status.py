@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from edged.config import Config
 from edged.messages import Ready, Slots, ThreadPin
 from edged.observe.status import Facts, health_fields, model_name, status_fields
+from edged.watchdog.plan import Plan
 from unit.rig import A, B, Rig
 
 KEYS = {
@@ -46,7 +48,14 @@ def facts(**fields: Any) -> Facts:
     }
     counts = {"starts": 2, "deaths": 1, "recent_deaths": 1, "counters": {"malformed": 3}, "warnings": ["tcp is open"]}
     return Facts(
-        **{"running": None, "cache": None, **known, **counts, "last_exit": {"cause": "SIGABRT", "time": 5.0}, **fields}
+        **{
+            "plan": Plan(Config()),
+            "cache": None,
+            **known,
+            **counts,
+            "last_exit": {"cause": "SIGABRT", "time": 5.0},
+            **fields,
+        }
     )
 
 
