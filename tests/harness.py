@@ -59,9 +59,18 @@ def open_to_others(directory: Path) -> Path:
 class Daemon:
     """`edged` as a process of its own in a directory of its own."""
 
-    def __init__(self, directory: Path, *, script: str | None = "", model: Path | None = None, **keys: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        script: str | None = "",
+        model: Path | None = None,
+        worker: str = "scripted_worker",
+        **keys: Any,
+    ) -> None:
         self.directory = directory
         self.script = script
+        self.worker = worker
         directory.mkdir(parents=True, exist_ok=True)
         path = model or tiny_gguf(directory / "tiny.gguf")
         settings = {"runtime_dir": str(directory / "run"), "state_dir": str(directory / "state")}
@@ -91,7 +100,7 @@ class Daemon:
         command = [*before, sys.executable, "-m", "edged", "--config", str(self.config)]
         environment = dict(os.environ)
         if self.script is not None:
-            command += ["--worker", "scripted_worker"]
+            command += ["--worker", self.worker]
             environment |= {"PYTHONPATH": f"{TESTS}:{TESTS.parent}", "EDGED_SCRIPT": self.script}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, stderr=log, env=environment)

@@ -1,4 +1,4 @@
-"""`edgectl config check|show`: is a configuration right, and what does it come to."""
+"""`edgectl config check|show|apply`: is a configuration right, what does it come to, have the daemon take it."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import click
 import msgspec
 
 from edged import config
+from edged.cli.options import EXITS as ASKED
 from edged.cli.options import json_option
-from edged.cli.output import Session, fail, print_json
+from edged.cli.output import Session, fail, one_line, print_json
 from edged.errors import EXIT_CONFIG, ConfigError
 
 EXITS = "Exit status: 0 it is good; 2 usage; 78 it is wrong."
@@ -18,7 +19,7 @@ EXITS = "Exit status: 0 it is good; 2 usage; 78 it is wrong."
 
 @click.group()
 def command() -> None:
-    """Look at a configuration without a daemon."""
+    """Look at a configuration without a daemon, or have the daemon read its own again."""
 
 
 @command.command(epilog=EXITS)
@@ -63,6 +64,28 @@ def show(session: Session, /) -> None:
     for key, value in flat(settings):
         line = f"{key + ':':<{width + 2}}{_yaml(value)}"
         click.echo(f"{line}  # default" if known.get(key) == value else line)
+
+
+@command.command(epilog=ASKED)
+@json_option()
+@click.pass_obj
+def apply(session: Session, /) -> None:
+    """Have the daemon read its configuration again, as SIGHUP does: all of it, or nothing and the reason.
+
+    Where model, profiles, cpu or cache were changed the worker is replaced, and running requests go on.
+
+    \b
+    Example:
+      edgectl config apply && edgectl status
+    """
+    reply = session.call("config", control=True, action="apply")
+    if session.as_json:
+        print_json(reply)
+        return
+    then = "the worker is being replaced" if reply.get("reloading") else "the worker stays"
+    restart = reply.get("needs_restart")
+    rest = f"; {', '.join(map(str, restart))}: at a restart only" if isinstance(restart, list) else ""
+    click.echo(one_line(f"{reply.get('config', '?')}: applied, {then}{rest}"))
 
 
 def _plain(settings: config.Config) -> dict[str, Any]:

@@ -54,7 +54,9 @@ def glance(status: dict[str, Any], now: float) -> Iterator[Row]:
     yield "model", _model(status.get("model"))
     yield "profile", _profile(status)
     watchdog = status.get("watchdog")
-    yield "level", words(watchdog.get("level")) if isinstance(watchdog, dict) else words(watchdog)
+    yield "level", _level(watchdog)
+    yield "board", _board(watchdog)
+    yield "reload", _reload(watchdog)
     yield "queue", _queue(status.get("queue"))
     yield "slots", _slots(status.get("slots"))
     yield "cache", _cache(status.get("cache"))
@@ -103,7 +105,64 @@ def _profile(status: dict[str, Any]) -> str:
     model = status.get("model")
     context = model.get("context") if isinstance(model, dict) else None
     named = words(status.get("profile"))
-    return f"{named}, context of {context} tokens" if named and context else named
+    watchdog = status.get("watchdog")
+    chosen = watchdog.get("profile") if isinstance(watchdog, dict) else None
+    pinned = " (pinned)" if isinstance(chosen, dict) and chosen.get("pinned") else ""
+    return f"{named}{pinned}, context of {context} tokens" if named and context else f"{named}{pinned}"
+
+
+def _level(watchdog: object) -> str:
+    """`hot for 12.0 s: 81.0 °C for 3 samples (hot from 78); ends below 73 °C for 30 s`."""
+    if not isinstance(watchdog, dict):
+        return words(watchdog)
+    level = words(watchdog.get("level"))
+    if level in ("", "normal"):
+        return level
+    lasted = f" for {duration(watchdog['since'])}" if _number(watchdog, "since") else ""
+    why = f": {words(watchdog['why'])}" if watchdog.get("why") else ""
+    back = f"; ends {words(watchdog['back'])}" if watchdog.get("back") else ""
+    return f"{level}{lasted}{why}{back}"
+
+
+def _board(watchdog: object) -> str:
+    """Temperature, memory, clock, and how far work is held back."""
+    readings = watchdog.get("readings") if isinstance(watchdog, dict) else None
+    if not isinstance(watchdog, dict) or not isinstance(readings, dict):
+        return ""
+    said = []
+    if _number(readings, "temperature_c"):
+        said.append(f"{readings['temperature_c']:.1f} °C")
+    if _number(readings, "available_mb"):
+        total = f" of {readings['total_mb']:.0f}" if _number(readings, "total_mb") else ""
+        said.append(f"{readings['available_mb']:.0f}{total} MB available")
+    if _number(readings, "frequency_khz"):
+        said.append(f"{readings['frequency_khz'] / 1e6:.1f} GHz")
+    said += [words(name) for name in ("throttled", "under-voltage") if readings.get(name.replace("-", "_")) is True]
+    pace = watchdog.get("pace")
+    if isinstance(pace, dict):
+        if _number(pace, "duty") and pace["duty"] < 1:
+            said.append(f"working {pace['duty']:.0%} of the time")
+        if _number(pace, "threads") and pace["threads"] > 0:
+            said.append(f"{pace['threads']:.0f} threads")
+        if _number(pace, "frequency_khz"):
+            said.append(f"at most {pace['frequency_khz'] / 1e6:.1f} GHz")
+    return ", ".join(said)
+
+
+def _number(fields: dict[str, Any], name: str) -> bool:
+    value = fields.get(name)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e15
+
+
+def _reload(watchdog: object) -> str:
+    """`heat, to profile small, loading 40%`."""
+    change = watchdog.get("reload") if isinstance(watchdog, dict) else None
+    if not isinstance(change, dict):
+        return ""
+    at = words(change.get("at"))
+    loaded = f" {change['loaded']:.0%}" if _number(change, "loaded") else ""
+    profile = f"to profile {words(change['profile'])}" if change.get("profile") else ""
+    return ", ".join(filter(None, [words(change.get("reason")), profile, f"{at}{loaded}"]))
 
 
 def _queue(queue: object) -> str:

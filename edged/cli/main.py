@@ -26,6 +26,8 @@ VERBS = {
     "loglevel": "edged.cli.loglevel",
     "model": "edged.cli.model",
     "ping": "edged.cli.ping",
+    "profile": "edged.cli.profile",
+    "reload": "edged.cli.reload",
     "requests": "edged.cli.requests",
     "result": "edged.cli.result",
     "resume": "edged.cli.resume",

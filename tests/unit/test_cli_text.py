@@ -10,6 +10,7 @@ from edged.cli import reach
 from edged.cli.conversation import Conversation
 from edged.cli.glance import drawn, glance
 from edged.cli.output import printable
+from edged.cli.profile import listed
 from edged.cli.requests import columns
 from edged.cli.table import Column, table
 from edged.cli.terminal import cells, cut, wrapped
@@ -132,3 +133,65 @@ def test_a_conversation():
     assert talk.as_text() == "system:\nBe brief.\n\nuser:\nq2\n\nassistant:\na2\n\n"
     talk.reset()
     assert (len(talk), len(talk.messages)) == (0, 1)
+
+
+HOT = {
+    "level": "hot",
+    "since": 12.04,
+    "why": "81.0 °C for 3 samples (hot from 78)",
+    "back": "below 73 °C for 30 s",
+    "readings": {"temperature_c": 81.0, "available_mb": 1200, "total_mb": 3800, "frequency_khz": 1_500_000},
+    "pace": {"duty": 0.5, "threads": 3, "frequency_khz": None},
+    "reload": {"reason": "heat", "profile": "small", "at": "loading", "loaded": 0.4, "seconds": 1.0},
+    "profile": {"wanted": "small", "pinned": None},
+}
+
+
+def test_an_incident_at_a_glance():
+    rows = dict(glance({"state": "degraded", "ready": False, "profile": "big", "watchdog": HOT}, 0.0))
+    said = "hot for 12 s: 81.0 °C for 3 samples (hot from 78); ends below 73 °C for 30 s"
+    assert rows["level"] == said
+    assert rows["board"] == "81.0 °C, 1200 of 3800 MB available, 1.5 GHz, working 50% of the time, 3 threads"
+    assert rows["reload"] == "heat, to profile small, loading 40%"
+    assert rows["profile"] == "big"
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(sorted(HOT)),
+        JSON | st.dictionaries(st.sampled_from(sorted({**HOT["readings"], **HOT["pace"], **HOT["reload"]})), JSON),
+    )
+)
+def test_a_watchdog_of_any_shape_is_shown(watchdog):
+    for columns_ in (None, 40):
+        assert drawn(glance({"watchdog": watchdog}, 0.0), columns_) is not None
+
+
+def test_profiles_as_a_table():
+    sizes = {"context": 512, "sequences": 1}
+    rows = [
+        {
+            "name": "big",
+            "context": 4096,
+            "sequences": 4,
+            "file": "b.gguf",
+            "current": True,
+            "need_mb": 900,
+            "fits": True,
+        },
+        {"name": "small", **sizes, "file": "s.gguf", "current": False, "need_mb": 9000, "fits": False},
+        {"name": "other", **sizes, "file": "o.gguf", "current": False, "need_mb": None, "fits": None},
+    ]
+    reply = {"profiles": rows, "wanted": "small", "pinned": "small", "available_mb": 1000}
+    found = listed(reply, None)
+    assert found[0].split() == ["PROFILE", "CONTEXT", "SEQUENCES", "MEMORY", "FILE"]
+    assert found[1].split() == ["big", "current", "4096", "4", "900", "MB", "b.gguf"]
+    assert "wanted, pinned" in found[2]
+    assert "does not fit" in found[2]
+    assert "?" in found[3]
+    assert found[4].startswith("1000 MB available")
+
+
+@given(st.dictionaries(st.sampled_from(["profiles", "wanted", "pinned", "available_mb"]), JSON))
+def test_profiles_of_any_shape_are_shown(reply):
+    assert listed(reply, 40)

@@ -152,7 +152,7 @@ def test_status_in_a_pipe_has_neither_dot_nor_colour(shared: Daemon) -> None:
     shown = edgectl(shared, "status").stdout
     assert shown.startswith("state     ready, edged ")
     assert re.search("[●\x1b]", shown) is None
-    assert [line.split()[0] for line in shown.splitlines()][:5] == ["state", "model", "profile", "level", "queue"]
+    assert [line.split()[0] for line in shown.splitlines()][:4] == ["state", "model", "profile", "level"]
 
 
 def test_status_imports_little() -> None:
@@ -245,3 +245,32 @@ def test_watch_as_json_is_one_object_a_line(tmp_path: Path) -> None:
             process.kill()
         assert gone["error"]["code"] == "no_answer"
         box.start()
+
+
+def test_reload_profile_and_config_apply(tmp_path: Path) -> None:
+    profiles = [{"name": "big"}, {"name": "small", "context": 512}]
+    with running(tmp_path, profiles=profiles) as box, box.client() as client:
+        stream = client.stream(prompt="n=60 delay=0.02", deadline_ms=60_000)
+        next(stream)
+        status, out, err = said(edgectl(box, "reload"))
+        assert (status, err) == (0, "")
+        assert out.startswith("reloading: profile big")
+        *_, end = stream
+        assert end["text"] == "".join(f"t{n} " for n in range(60))
+        box.wait_status(lambda s: s["ready"] and s["watchdog"]["reload"] is None, "done")
+        assert json.loads(edgectl(box, "profile", "small", "--json").stdout)["pinned"] == "small"
+        box.wait_status(lambda s: s["profile"] == "small" and s["ready"] is True, "small")
+        listing = edgectl(box, "profile").stdout.splitlines()
+        assert "current, pinned" in listing[2]
+        assert "small (pinned)" in edgectl(box, "status").stdout
+        edgectl(box, "profile", "--auto")
+        status, _, err = said(edgectl(box, "reload", "--profile", "huge"))
+        assert (status, "there are big, small" in err) == (1, True)
+        box.settings["limits"] = {"waiters": 3}
+        box.write_config()
+        status, out, err = said(edgectl(box, "config", "apply"))
+        assert (status, err) == (0, "")
+        assert "applied, the worker stays" in out
+        box.config.write_text("limits: {waiters: no}\n")
+        status, _, err = said(edgectl(box, "config", "apply"))
+        assert (status, "limits.waiters" in err) == (1, True)
