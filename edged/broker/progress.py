@@ -51,7 +51,7 @@ class Progress:
             request.fingerprint = self._lives.fingerprint
 
     def _prefilled(self, request: Request, message: Prefilled, now: float) -> list[Instruction]:
-        if not request.carried:
+        if not (request.carried and request.prompt_tokens):
             request.prompt_tokens, request.cached_tokens = message.total, message.cached
         if request.talk is not None and message.dropped:
             request.talk.left_out = message.dropped
