@@ -52,7 +52,7 @@ class Pacing(Section, frozen=True):
     """Less heat by working less hard; `target_c` is what it aims at, in the course of `settle_s`."""
 
     knobs: list[Knob] = msgspec.field(default_factory=lambda: ["frequency", "threads", "duty"])
-    target_c: Celsius = 75
+    target_c: Celsius = 76
     settle_s: Seconds = 60
     least_duty: Annotated[float, Meta(ge=0.05, le=1)] = 0.3
 

@@ -7,7 +7,7 @@
 * *critical*: unloaded. Loaded again at warm or better, in the next smaller profile than it had.
 * *Up again*, one profile at a time: at normal, `hold_s` after the level became so and `reload_s` after the last reload.
   A step up that had to be undone within 10 · reload_s doubles that wait, up to 64 times: a profile that presses the
-  board by itself must not come and go all day. One that lasts forgets it.
+  board by itself must not come and go all day. One that lasts forgets it. Loading again is a step up too.
 * *Pinned* by an operator: that profile whatever the level; critical still unloads.
 
 Reloads come at most once in reload_s; only an unload does not wait. Loading again does.
@@ -31,6 +31,9 @@ UNDONE: Final = 10
 
 PATIENCE_MAX: Final = 6
 """Doublings of the wait before a step up: an hour with the default."""
+
+LOAD_PATIENCE_MAX: Final = 3
+"""The same before loading again after an unload: eight minutes, for meanwhile nothing is served."""
 
 BELOW_C: Final = 1.5
 """So far below where hot is left pacing aims while hot: a degree of the sensor and half a one to spare."""
@@ -125,8 +128,10 @@ class Ladder:
                 self._loaded = False
                 self._reload(smaller, now, f"unloaded: {verdict.why}")
         elif not self._loaded:
-            if verdict.level <= Level.WARM and rested:
+            patience = self._rules.reload_s * (1 << min(self._patience, LOAD_PATIENCE_MAX))
+            if verdict.level <= Level.WARM and now - self._reloaded_at >= patience:
                 self._loaded = True
+                self._stepped_up_at = now
                 self._reload(self._profile, now, "loaded again")
         elif self._pinned is not None:
             self._why = "pinned"

@@ -1,15 +1,16 @@
 """How hard to work so that the board stays at `target_c`. Pure.
 
-*Effort* is the part of full power that is asked for, 0…1. A PI controller moves it (in its velocity form, so that it
-does not wind up at the ends): a step in temperature moves it at once (GAIN), a lasting distance from the target in the
-course of `settle_s`. The temperature is smoothed first, for sensors step by a degree and lag; both ways it moves no
-faster than a bound, and downwards faster than up: heat comes in seconds and a token is not lost by waiting.
+*Effort* is the part of full power that is asked for, 0…1. A PI controller moves it, in its velocity form, so that it
+does not wind up at the ends: a change of temperature moves it at once, a lasting distance from the target in the course
+of `settle_s`. The temperature is smoothed first, since sensors lag and step by a degree. Below warm less its
+hysteresis: full effort. Without a temperature: BLIND.
 
 *Knobs* turn effort into what is done, in the order configured, each to its end before the next: the clock (power goes
-with f·V², taken as f²), threads (power goes with their number), pauses. The first two have steps; the temperature
-averages over them, and a step is taken back only when the effort is a quarter of the step beyond (no chattering).
+with f·V², taken as f²), threads (power goes with their number), pauses between tokens. All have steps; the board
+averages over them, and a step is changed only when the effort is a quarter of it beyond (no chattering).
 
-Without a temperature: BLIND. Below warm less its hysteresis: full effort.
+The numbers were found on the plant of tests/plant (bench/run_plant.py shows what they reach): more gain makes the clock
+swing and costs tokens, less lets a quickly warming board reach hot.
 """
 
 from __future__ import annotations
@@ -22,19 +23,24 @@ from msgspec.structs import replace
 from edged.config_watchdog import Watchdog
 from edged.messages import Pace
 
-GAIN: Final = 0.05
-"""Effort per °C. A Pi 5 without a cooler rises some 60 °C from idle to full effort (0.017 per °C at rest)."""
+GAIN: Final = 0.12
+"""Effort per °C, as part of the effort at hand. A Pi 5 without a cooler is some 50 °C warmer at full effort than idle:
+0.02 per °C at rest."""
+
+FLAT: Final = 0.1
+"""Effort below which the gain falls no further."""
 
 BLIND: Final = 0.5
-"""Without a temperature: half the power keeps any board that idles below 55 °C below 80 in a room."""
+"""Without a temperature: half the power keeps a board that idles below 50 °C below 80 in a room."""
 
 SMOOTH: Final = 1 / 15
 """Time constant of the smoothing, in parts of settle_s: 4 s of 60."""
 
 UP: Final = 0.5
 DOWN: Final = 3.0
-"""Effort per settle_s at most."""
-
+EARLY: Final = 0.6
+"""Effort per settle_s at most: up, down, and down while still below the target. A chip jumps by 10 °C when work begins,
+which says little of where it will come to rest."""
 
 DUTY_STEP: Final = 0.05
 
@@ -121,10 +127,12 @@ class Pacing:
         if after < self._rules.heat.warm_c - self._rules.heat.hysteresis_c:
             self._move(1.0, passed / settle)
             return
-        self._move(GAIN * (before - after) + GAIN * (target - after) * passed / settle, passed / settle)
+        gain = GAIN * max(self.effort, FLAT)
+        by = gain * (before - after) + gain * (target - after) * passed / settle
+        self._move(by, passed / settle, EARLY if after < target else DOWN)
 
-    def _move(self, by: float, parts: float) -> None:
-        by = min(max(by, -DOWN * parts), UP * parts)
+    def _move(self, by: float, parts: float, down: float = DOWN) -> None:
+        by = min(max(by, -down * parts), UP * parts)
         self.effort = min(1.0, max(self.least, self.effort + by))
 
     def setting(self) -> Setting:
