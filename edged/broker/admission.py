@@ -3,7 +3,8 @@
 Order of admission: priority; within one, first those that are owed a place at the head (taken back from a dead
 worker, or replacing a running request); then round robin over identities; FIFO within one identity.
 
-A request that is held by its session (`edged.broker.sessions`) keeps its place and is passed over.
+A request that is held by its session (`edged.broker.sessions`), or not written down yet (`edged.broker.ledger`), keeps
+its place and is passed over.
 
 Limits: `limits.queue` over all and `limits.queue_per_identity` for one caller count what waits here. What returns to
 the head was admitted before and is never refused.
@@ -57,10 +58,10 @@ class _Lane:
 
     def ahead_of(self, request: Request) -> int:
         """How many of this lane would be admitted before `request`; what is held only before what is held too."""
-        head = [other for other in self.head if request.held or not other.held]
+        head = [other for other in self.head if request.passed_over or not other.passed_over]
         if request in self.head:
             return head.index(request)
-        own = [other for other in self.turns[request.identity] if request.held or not other.held]
+        own = [other for other in self.turns[request.identity] if request.passed_over or not other.passed_over]
         round_of = own.index(request)
         count = len(head) + round_of
         before = True
@@ -68,13 +69,13 @@ class _Lane:
             if identity == request.identity:
                 before = False
             else:
-                going = len(line) if request.held else sum(not other.held for other in line)
+                going = len(line) if request.passed_over else sum(not other.passed_over for other in line)
                 count += min(going, round_of + before)
         return count
 
     def going(self, request: Request) -> int:
         """How many go before `request` of a lower priority."""
-        return len(self) if request.held else sum(not other.held for line in self._lines() for other in line)
+        return len(self) if request.passed_over else sum(not other.passed_over for line in self._lines() for other in line)
 
     def _lines(self) -> Iterator[deque[Request]]:
         yield self.head
@@ -82,7 +83,7 @@ class _Lane:
 
 
 def _first(line: deque[Request], *, sessions: bool) -> Request | None:
-    return next((r for r in line if not r.held and (sessions or r.talk is None)), None)
+    return next((r for r in line if not r.passed_over and (sessions or r.talk is None)), None)
 
 
 class Queue:

@@ -47,6 +47,7 @@ class Progress:
         first = request.state is State.GIVEN
         if first:
             request.move(Move.FIRST_CHUNK)
+            self._lives.ledger.standing(request)
         stream = request.stream
         if stream.mode is False or not (first or now - stream.last_event >= PREFILL_EVERY_S):
             return []
@@ -65,6 +66,7 @@ class Progress:
         request.logprobs += logprobs
         streamed = logprobs if request.stream.mode is not False else []
         event = request.stream.token(message.text, len(message.ids), now, streamed)
+        self._lives.ledger.sampled(request, message.ids, message.text, logprobs, now)
         if event is None or request.stream.mode is False:
             return []
         return [self._lives.emit(request, event)]

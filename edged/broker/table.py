@@ -102,10 +102,12 @@ class Request:
     given: int = 0  # order of giving, so that what is taken back keeps it
     talk: Talk | None = None  # on a session
     held: bool = False  # by its session: passed over in the queue
+    unwritten: bool = False  # its acceptance is not on the disk yet: passed over too
     name: str = ""  # of its checkpoint
     prompt_ids: bytes = b""  # of the prompt as the worker read it: uint32, little endian
     public: int = 0  # `public` and `cuts` of `Prompted`
     cuts: list[int] = field(default_factory=list)
+    fingerprint: str = ""  # of the model that `prompt_ids` are of
     carried: bool = False  # it has run: to be resumed, not started
     blamed: int = 0  # deaths in a row that it is to blame for, without progress between
     blamed_at: int = 0  # tokens (read and sampled) at the last of them
@@ -113,6 +115,11 @@ class Request:
     @property
     def deadline(self) -> float:
         return self.received + self.deadline_ms / 1000
+
+    @property
+    def passed_over(self) -> bool:
+        """In the queue, and not to be given."""
+        return self.held or self.unwritten
 
     @property
     def waits(self) -> bool:
