@@ -119,6 +119,7 @@ def accepted(request: Request) -> Accepted:
         deadline_ms=request.deadline_ms,
         topic=request.stream.topic,
         mode=request.stream.mode,
+        seq=request.stream.seq,
     )
 
 

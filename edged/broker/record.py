@@ -32,6 +32,7 @@ class Accepted(_Record, frozen=True):
     deadline_ms: int
     topic: str
     mode: Literal[False, "pub", "reply"]
+    seq: int  # of the last event when this was written
 
 
 class Prompted(_Record, frozen=True):

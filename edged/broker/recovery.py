@@ -50,6 +50,7 @@ class Life:
     seq: int = -1
     first: float | None = None
     last: float | None = None
+    lost: bool = False  # where it stood is not known any more
 
     def progressed(self, record: Progressed) -> None:
         self.ids += record.ids
@@ -87,7 +88,12 @@ class Found:
     lives: dict[str, Life] = field(default_factory=dict)
     kept: dict[str, Kept] = field(default_factory=dict)
     last: float = 0.0
-    anew: bool = False  # tokens on the way are lost: the box was restarted
+
+    def lose(self) -> Found:
+        """A file of acceptances and ends only: where the living stood is not known."""
+        for life in self.lives.values():
+            life.lost = True
+        return self
 
     def shifted(self, seconds: float) -> Found:
         """The same with all times later by that: the clock began anew."""
@@ -101,7 +107,7 @@ class Found:
             if life.standing is not None:
                 life.standing = msgspec.structs.replace(life.standing, started=later(life.standing.started))
         kept = {t: msgspec.structs.replace(k, ended=k.ended + seconds) for t, k in self.kept.items()}
-        return Found(self.lives, kept, self.last + seconds, anew=True)
+        return Found(self.lives, kept, self.last + seconds)
 
 
 class Story:
@@ -119,7 +125,7 @@ class Story:
             case Accepted():
                 self._forget(record.identity, record.id)
                 self._topics[record.rid] = record.topic
-                self.found.lives[record.topic] = Life(record)
+                self.found.lives[record.topic] = Life(record, seq=record.seq)
                 self._seen(record.received)
             case Ended(kept=kept):
                 self.found.lives.pop(kept.topic, None)
@@ -153,7 +159,7 @@ class Story:
 
 
 def merged(one: Found, other: Found) -> Found:
-    """Both of the same boot."""
+    """Of what both know equally well, `one` counts."""
     kept = {**one.kept, **other.kept}
     lives: dict[str, Life] = {}
     ids: dict[tuple[str, str], str] = {}
@@ -174,7 +180,7 @@ def restore(lives: Lives, found: Found, now: float) -> list[Instruction]:
     for kept in found.kept.values():
         lives.results.keep(kept, limits.results_kept_bytes)
     lives.results.expire(now, limits.result_ttl_s)
-    requests = [_request(lives.new_rid(), life, anew=found.anew) for life in found.lives.values()]
+    requests = [_request(lives.new_rid(), life) for life in found.lives.values()]
     requests.sort(key=lambda request: not request.carried)
     for request in requests:
         lives.table.add(request)
@@ -213,14 +219,14 @@ def _remember(lives: Lives, request: Request, life: Life) -> None:
         request.talk.left_out = 0 if life.standing is None else life.standing.left_out
 
 
-def _request(rid: int, life: Life, *, anew: bool) -> Request:
+def _request(rid: int, life: Life) -> Request:
     accepted, prompted, standing = life.accepted, life.prompted, life.standing
     logprobs = [Raw(entry) for entry in life.logprobs]
     stream = Stream(
         id=accepted.id,
         topic=accepted.topic,
         mode=accepted.mode,
-        seq=life.seq + LEAP if anew else life.seq,
+        seq=life.seq + LEAP if life.lost else life.seq,
         tokens_since=life.tokens_since,
         logprobs_since=list(logprobs[len(logprobs) - life.tokens_since :]) if logprobs else [],
         pieces=list(life.pieces),

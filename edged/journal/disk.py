@@ -7,7 +7,6 @@ nothing more is appended until the file was begun afresh, since a record in the 
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -18,9 +17,10 @@ from edged.journal.file import JournalFile
 
 
 class Outcome(Struct, frozen=True):
-    """Records up to `number` are on the disk, or (`why`) are not."""
+    """Records up to `number` are on the disk, or (`why`) are not. `anew`: the file began afresh."""
 
     number: int
+    anew: bool
     why: str = ""
 
 
@@ -94,18 +94,17 @@ class Disk:
             return jobs
 
     def _write(self, jobs: list[_Job]) -> Outcome:
-        number = jobs[-1].number
-        anew = max((place for place, job in enumerate(jobs) if job.anew), default=-1)
+        number, anew = jobs[-1].number, max((place for place, job in enumerate(jobs) if job.anew), default=-1)
         data = b"".join([job.data for job in jobs[max(anew, 0) :]])
         try:
             if anew >= 0:
                 self._file.renew(data)
             elif not self._file.open:
-                return Outcome(number, "it is being begun afresh")
+                return Outcome(number, False, "it is to be begun afresh")
             else:
                 self._file.write(data)
         except OSError as error:
             with contextlib.suppress(OSError):
                 self._file.shut()
-            return Outcome(number, os.strerror(error.errno) if error.errno else "it cannot be written")
-        return Outcome(number)
+            return Outcome(number, anew >= 0, error.strerror or "it cannot be written")
+        return Outcome(number, anew >= 0)

@@ -14,7 +14,6 @@ from typing import Final
 from edged.journal.format import MOST_BYTES
 
 NAME: Final = "journal"
-LOCK: Final = "journal.lock"
 _ASIDE: Final = "journal.bad"
 _FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 _PIECE: Final = 1 << 20
@@ -33,9 +32,8 @@ class JournalFile:
         self._lock = -1
 
     def lock(self) -> bool:
-        """False: another daemon has it."""
-        path = os.path.join(self._directory, LOCK)
-        self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        """The directory, for as long as it is open. False: another daemon has it."""
+        self._lock = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

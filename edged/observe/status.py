@@ -40,6 +40,7 @@ class Facts(Struct, frozen=True):
     running: Config | None  # what the worker was started with
     warnings: list[str]
     sessions: Mapping[str, int] = {}
+    journal: Mapping[str, str | int] = {}
 
 
 def status_fields(lives: Lives, config: Config, facts: Facts) -> dict[str, Any]:
@@ -68,6 +69,7 @@ def status_fields(lives: Lives, config: Config, facts: Facts) -> dict[str, Any]:
         "limits": msgspec.structs.asdict(config.limits),
         "results": lives.results.stats(),
         "sessions": facts.sessions,
+        "journal": facts.journal,
         "speed": {"tokens_per_second": lives.pace.tokens_per_second, "service_s": lives.pace.service_s},
         "watchdog": {
             "level": "normal",
