@@ -202,7 +202,8 @@ class Daemon:
 
     def _facts(self, now: float) -> status.Facts:
         warnings = [*self._endpoints.warnings, *self._transcripts.warnings(), *self._journal.warnings()]
-        return msgspec.structs.replace(self._worker.facts(now, warnings), sessions=self._transcripts.fields(), journal=self._journal.fields())
+        facts = self._worker.facts(now, warnings)
+        return msgspec.structs.replace(facts, sessions=self._transcripts.fields(), journal=self._journal.fields())
 
     def _rest(self) -> None:
         """Nothing accepted, nothing kept, but there was: memory goes back to the kernel, the books are checked.

@@ -52,18 +52,20 @@ RETRYABLE = frozenset(
 class WireError(Exception):
     """An error reply: what a peer is told, and nothing else happens.
 
-    `retry_after_ms` is an estimate in milliseconds, or None when nothing is known.
+    `retry_after_ms` is an estimate in milliseconds, or None when nothing is known. `final`: a retry makes no sense
+    although the code allows one: the request itself is to blame.
     """
 
-    def __init__(self, code: Code, message: str, retry_after_ms: int | None = None) -> None:
+    def __init__(self, code: Code, message: str, retry_after_ms: int | None = None, *, final: bool = False) -> None:
         super().__init__(message)
         self.code = code
         self.message = message
         self.retry_after_ms = retry_after_ms
+        self.final = final
 
     @property
     def retryable(self) -> bool:
-        return self.code in RETRYABLE
+        return self.code in RETRYABLE and not self.final
 
     def fields(self) -> dict[str, str | bool | int]:
         """The `error` object of protocol 2."""

@@ -20,7 +20,7 @@ from edged.broker.broker import Broker
 from edged.broker.instructions import Instruction
 from edged.broker.ledger import image
 from edged.broker.record import DURABLE, Record
-from edged.broker.recovery import Found, Story, merged
+from edged.broker.story import Found, Story, merged
 from edged.config import Config
 from edged.journal import format as form
 from edged.journal.disk import Disk
@@ -92,7 +92,7 @@ class JournalSide:
         self._do(out, now)
 
     def _opened(self, name: str, directory: str, *, synced: bool) -> JournalFile | None:
-        wanted = self._mode == "disk" or (self._mode == name)
+        wanted = self._mode in ("disk", name)
         if not directory or not (wanted or os.path.lexists(os.path.join(directory, NAME))):
             return None
         wrong = owndir.prepare(directory)

@@ -90,7 +90,9 @@ class WorkerSide:
     def _happened(self, happenings: Iterable[Happening], now: float) -> None:
         for happening in happenings:
             match happening:
-                case m.Prefilled() | m.Sampled() | m.Done() | m.Tokenized() | m.Embedded() | m.Warmed() | m.Refused():
+                case m.Prompted() | m.Prefilled() | m.Sampled() | m.Done() | m.Refused():
+                    self._heard(happening, now)
+                case m.Tokenized() | m.Embedded() | m.Warmed():
                     self._heard(happening, now)
                 case m.Slots():
                     self._slots = happening
@@ -124,7 +126,7 @@ class WorkerSide:
         self._log.info("model_ready", model=model, load_ms=round(ready.load_ms), cores=cores)
         for warning in ready.warnings:
             self._log.warning("model_warning", text=warning)
-        self._do(self._broker.worker_ready(model, ready.sequences), now)
+        self._do(self._broker.worker_ready(model, ready.sequences, ready.fingerprint, now), now)
         self._model_event("ready", model=model)
 
     def _lost(self, lost: Lost, now: float) -> None:

@@ -3,8 +3,8 @@
 Order of admission: priority; within one, first those that are owed a place at the head (taken back from a dead
 worker, or replacing a running request); then round robin over identities; FIFO within one identity.
 
-A request that is held by its session (`edged.broker.sessions`), or not written down yet (`edged.broker.ledger`), keeps
-its place and is passed over.
+A request that may not go now keeps its place and is passed over: it is held by its session (`edged.broker.sessions`),
+its acceptance is not on the disk yet (`edged.broker.ledger`), or the level holds it (`gives`, see `edged.broker.gate`).
 
 Limits: `limits.queue` over all and `limits.queue_per_identity` for one caller count what waits here. What returns to
 the head was admitted before and is never refused.
@@ -13,7 +13,7 @@ the head was admitted before and is never refused.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from edged.broker.table import Request
 from edged.config import Limits
@@ -24,28 +24,31 @@ from edged.messages import PRIORITIES, Priority
 class _Lane:
     """One priority. `turns`: identity → its requests, in the order in which identities are served next."""
 
-    def __init__(self) -> None:
+    def __init__(self, gives: Callable[[Request], bool]) -> None:
+        self._gives = gives
         self.head: deque[Request] = deque()
         self.turns: OrderedDict[str, deque[Request]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self.head) + sum(len(line) for line in self.turns.values())
 
-    def pop(self, *, sessions: bool) -> Request | None:
-        request = _first(self.head, sessions=sessions)
-        if request is not None:
-            self.head.remove(request)
-            return request
-        for identity, line in self.turns.items():
-            request = _first(line, sessions=sessions)
-            if request is not None:
-                line.remove(request)
-                if line:
-                    self.turns.move_to_end(identity)
-                else:
-                    del self.turns[identity]
-                return request
+    def first(self, *, sessions: bool) -> Request | None:
+        """The next that may go; without `sessions` none whose transcript has to be fetched."""
+        for line in self._lines():
+            for request in line:
+                if self._goes(request) and (sessions or request.talk is None or request.carried):
+                    return request
         return None
+
+    def take(self, request: Request) -> None:
+        """It goes; its identity has had its turn."""
+        served = request not in self.head
+        self.remove(request)
+        if served and request.identity in self.turns:
+            self.turns.move_to_end(request.identity)
+
+    def _goes(self, request: Request) -> bool:
+        return not request.passed_over and self._gives(request)
 
     def remove(self, request: Request) -> None:
         if request in self.head:
@@ -58,10 +61,11 @@ class _Lane:
 
     def ahead_of(self, request: Request) -> int:
         """How many of this lane would be admitted before `request`; what is held only before what is held too."""
-        head = [other for other in self.head if request.passed_over or not other.passed_over]
+        held = not self._goes(request)
+        head = [other for other in self.head if held or self._goes(other)]
         if request in self.head:
             return head.index(request)
-        own = [other for other in self.turns[request.identity] if request.passed_over or not other.passed_over]
+        own = [other for other in self.turns[request.identity] if held or self._goes(other)]
         round_of = own.index(request)
         count = len(head) + round_of
         before = True
@@ -69,28 +73,30 @@ class _Lane:
             if identity == request.identity:
                 before = False
             else:
-                going = len(line) if request.passed_over else sum(not other.passed_over for other in line)
+                going = len(line) if held else sum(map(self._goes, line))
                 count += min(going, round_of + before)
         return count
 
     def going(self, request: Request) -> int:
         """How many go before `request` of a lower priority."""
-        return len(self) if request.passed_over else sum(not other.passed_over for line in self._lines() for other in line)
+        if not self._goes(request):
+            return len(self)
+        return sum(self._goes(other) for line in self._lines() for other in line)
 
     def _lines(self) -> Iterator[deque[Request]]:
         yield self.head
         yield from self.turns.values()
 
 
-def _first(line: deque[Request], *, sessions: bool) -> Request | None:
-    return next((r for r in line if not r.passed_over and (sessions or r.talk is None)), None)
+def _everything(_: Request) -> bool:
+    return True
 
 
 class Queue:
-    """All waiting requests."""
+    """All waiting requests. `gives`: whether one may go to the worker as things stand."""
 
-    def __init__(self) -> None:
-        self._lanes: dict[Priority, _Lane] = {priority: _Lane() for priority in PRIORITIES}
+    def __init__(self, gives: Callable[[Request], bool] = _everything) -> None:
+        self._lanes: dict[Priority, _Lane] = {priority: _Lane(gives) for priority in PRIORITIES}
         self._share: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -132,14 +138,15 @@ class Queue:
         line = lane.head if old in lane.head else lane.turns[old.identity]
         line[line.index(old)] = new
 
-    def pop(self, *, sessions: bool = True) -> Request | None:
-        """The next to be admitted, if there is one that may go. Without `sessions`: of those on no session."""
-        for lane in self._lanes.values():
-            request = lane.pop(sessions=sessions)
-            if request is not None:
-                self._count(request.identity, -1)
-                return request
-        return None
+    def first(self, *, sessions: bool = True) -> Request | None:
+        """The next to be admitted, if there is one that may go; without `sessions`, none that has to be fetched."""
+        firsts = (lane.first(sessions=sessions) for lane in self._lanes.values())
+        return next((request for request in firsts if request is not None), None)
+
+    def take(self, request: Request) -> None:
+        """It was admitted."""
+        self._lanes[request.body.priority].take(request)
+        self._count(request.identity, -1)
 
     def remove(self, request: Request) -> None:
         self._lanes[request.body.priority].remove(request)

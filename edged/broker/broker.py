@@ -1,19 +1,21 @@
 """The broker's one door: what clients ask, what the worker says, what the clock brings. Pure.
 
-Behind it: `lives` (state and endings), `verbs`, `topics`, `progress`, `turns`, `lookups`, `errands`.
+Behind it: `lives` (state and endings), `verbs`, `topics`, `progress`, `carrying`, `turns`, `lookups`, `errands`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from edged.broker.carrying import Carrying
 from edged.broker.errands import Errands
 from edged.broker.gate import Gate, Phase
 from edged.broker.instructions import Caller, Instruction, Reply
 from edged.broker.lives import Encode, Lives
 from edged.broker.lookups import Lookups
 from edged.broker.progress import Progress
-from edged.broker.recovery import Found, restore
+from edged.broker.recovery import restore
+from edged.broker.story import Found
 from edged.broker.table import State
 from edged.broker.topics import Topics
 from edged.broker.transcript import Answer
@@ -22,6 +24,7 @@ from edged.broker.verbs import Verbs
 from edged.broker.written import Written
 from edged.config import Config
 from edged.errors import Code, WireError
+from edged.level import Level
 from edged.messages import (
     Cancel,
     Done,
@@ -30,6 +33,7 @@ from edged.messages import (
     EmbedRequest,
     Generate,
     Prefilled,
+    Prompted,
     Refused,
     Requests,
     Result,
@@ -56,7 +60,7 @@ Asked = (
     | Drain
     | Resume
 )
-Output = Prefilled | Sampled | Done | Refused | Tokenized | Embedded | Warmed
+Output = Prompted | Prefilled | Sampled | Done | Refused | Tokenized | Embedded | Warmed
 
 
 class Broker:
@@ -69,6 +73,7 @@ class Broker:
         self.topics = Topics(self.lives)
         self._verbs = Verbs(self.lives, new_token, new_seed)
         self._progress = Progress(self.lives)
+        self._carrying = Carrying(self.lives)
         self.errands = Errands(self.lives)
         self._turns = Turns(self.lives)
         self._lookups = Lookups(self.lives)
@@ -116,8 +121,11 @@ class Broker:
             return []
         return self.lives.fail(request, now, WireError(Code.INTERNAL, "a bug in the service; it was logged"))
 
-    def worker_ready(self, model: str, sequences: int) -> list[Instruction]:
-        return self._progress.worker_ready(model, sequences)
+    # ---- the worker's life -----------------------------------------------------------------------------------
+
+    def worker_ready(self, model: str, sequences: int, fingerprint: str, now: float) -> list[Instruction]:
+        """`fingerprint`: of the model file, as in `Ready`."""
+        return self._carrying.worker_ready(model, sequences, fingerprint, now)
 
     def written(self, number: int, now: float) -> list[Instruction]:
         """The disk has all durable records up to `number`."""
@@ -136,21 +144,48 @@ class Broker:
         return self.lives.dispatch()
 
     def trying_again(self) -> None:
-        self._progress.trying_again()
+        """A worker is being started after a time without one."""
+        self._carrying.trying_again()
 
     def worker_lost(self, cause: str, now: float) -> list[Instruction]:
-        return self._progress.worker_lost(cause, now) + self.errands.lost()
+        """A worker that was up has ended. `cause`: a signal's name, `exit N`, `stalled`, `oom`, or why it was replaced
+        or unloaded: `reload`, `profile`, `heat`, `memory`; clients read it in their `restart` event.
+        """
+        return self._carrying.worker_lost(cause, now) + self.errands.lost()
+
+    def unloaded(self) -> None:
+        """There is no worker, on purpose; `worker_lost` came before, if there was one."""
+        self._carrying.unloaded()
+
+    @property
+    def has_work(self) -> bool:
+        """The worker owes something."""
+        lives = self.lives
+        return len(lives.table) - len(lives.queue) - lives.sessions.away > 0 or len(self.errands) > 0
+
+    def live_names(self) -> list[str]:
+        """Checkpoints that a worker which starts now must leave alone: of what is carried on, and of what the present
+        worker has, since it may be replaced by the new one."""
+        return [request.name for request in self.lives.table if request.carried or request.with_worker]
+
+    def pressed(
+        self, level: Level, code: Code | None, retry_after_ms: int | None, why: str, _now: float
+    ) -> list[Instruction]:
+        """How hard the board is pressed (`edged.level`), what that is called in refusals, and until when, about."""
+        gate = self.gate
+        gate.level, gate.code, gate.retry_after_ms, gate.pressed_by = level, code, retry_after_ms, why
+        return self.dispatch()
 
     def unavailable(self, why: str, until: float, now: float) -> list[Instruction]:
         """The worker cannot be kept up: everything accepted ends, new requests are refused until it is."""
         self.gate.phase, self.gate.why, self.gate.until = Phase.UNAVAILABLE, why, until
         error = WireError(Code.UNAVAILABLE, why, max(100, round(1000 * (until - now))))
-        return self._progress.end_all(error, now)
+        return self._carrying.end_all(error, now)
 
     def stopped(self, now: float) -> list[Instruction]:
         """The drain is over: what is left ends."""
         error = WireError(Code.SHUTTING_DOWN, "the service stopped before this was done", 5000)
-        out = self._progress.end_all(error, now)
+        out = self._carrying.end_all(error, now)
         for request in self.lives.table:
             if request.state is State.STORING and request.talk is not None:
                 out += self.lives.close(request, now, request.talk.fields, stored=False)

@@ -18,7 +18,8 @@ from msgspec import Struct
 
 from edged.broker.gate import Phase
 from edged.broker.instructions import Caller, Instruction, Refuse, Reply, Tell
-from edged.broker.lives import Lives, scope_of
+from edged.broker.lives import Lives
+from edged.broker.start import scope_of
 from edged.errors import Code, WireError
 from edged.messages import (
     Abort,

@@ -6,10 +6,9 @@ gets its `end`, the worker is told to forget, and the place is given to the next
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
+from edged.broker import blame
 from edged.broker.admission import Queue
 from edged.broker.endings import Pace, result_fields
 from edged.broker.gate import Gate, Phase
@@ -17,11 +16,12 @@ from edged.broker.instructions import Emit, Instruction, Note, Raw, Refuse, Repl
 from edged.broker.ledger import Ledger
 from edged.broker.results import Kept, Results
 from edged.broker.sessions import Sessions
+from edged.broker.start import start
 from edged.broker.table import Move, Request, State, Table, Waiter
 from edged.broker.timers import Timers
 from edged.config import Config
 from edged.errors import Code, WireError
-from edged.messages import Abort, Message, Start
+from edged.messages import Abort, Discard
 
 PREPARE_AHEAD: Final = 2
 """Requests given to the worker beyond what it can run, to be prepared meanwhile (design 1)."""
@@ -45,9 +45,11 @@ class Lives:
         self.config = config
         self.gate = Gate()
         self.model = ""
+        self.fingerprint = ""  # of the model
         self.sequences = 0
+        self.on_trial = False  # something waits because of a trial (`edged.broker.blame`)
         self.table = Table()
-        self.queue = Queue()
+        self.queue = Queue(self.gate.gives)
         self.results = Results()
         self.timers = Timers()
         self.pace = Pace()
@@ -73,14 +75,20 @@ class Lives:
     def dispatch(self) -> list[Instruction]:
         """Gives the worker as many as it can run, and two more."""
         out: list[Instruction] = []
+        self.on_trial = False
         while (free := self.free()) > 0:
-            request = self.queue.pop(sessions=self.sessions.fetching < free)
+            request = self.queue.first(sessions=self.sessions.fetching < free)
             if request is None:
                 break
+            beside = (other for other in self.table if other.with_worker)
+            self.on_trial = not blame.may_go(request, beside, self.config.limits.max_restarts)
+            if self.on_trial:
+                break
+            self.queue.take(request)
             request.move(Move.GIVE)
             self._gives += 1
             request.given = self._gives
-            if request.talk is None:
+            if request.talk is None or request.carried:
                 out.append(Tell(start(request, request.body.messages)))
             else:
                 out.append(self.sessions.fetch(request, self.config.limits.request_bytes))
@@ -116,11 +124,15 @@ class Lives:
         self.pace.counters[f"finished_{reason}"] += 1
         if reason not in ENTERS:
             return self._forget(request) + self.close(request, now, fields, replaced=replaced)
+        waited = request.state is State.QUEUED
+        out = self._forget(request) if waited else []
         asked = self.sessions.store(request, fields, self.config.limits, now)
         if not asked:
-            return self.close(request, now, fields, stored=request.talk is None)
+            return out + self.close(request, now, fields, stored=request.talk is None)
+        if waited:
+            self.queue.remove(request)
         self.watch(request, now)
-        return [*asked, *self.dispatch()]
+        return [*out, *asked, *self.dispatch()]
 
     def close(
         self, request: Request, now: float, fields: dict[str, Any], *, stored: bool = True, replaced: bool = False
@@ -144,7 +156,9 @@ class Lives:
 
     @staticmethod
     def _forget(request: Request) -> list[Instruction]:
-        return [] if request.state in (State.QUEUED, State.STORING) else [Tell(Abort(request.rid))]
+        if request.with_worker:
+            return [Tell(Abort(request.rid))]
+        return [Tell(Discard(request.name))] if request.carried and request.state is State.QUEUED else []
 
     def _end(
         self,
@@ -264,28 +278,6 @@ class Lives:
         self.sessions.check(list(self.table))
         for request in self.table:
             assert self.results.find(request.identity, request.id) is None
-
-
-def start(request: Request, messages: list[Message] | None, *, head: int = 0, turns: Sequence[int] = ()) -> Start:
-    """What the worker gets; `head` and `turns` as in `Start`."""
-    return Start(
-        rid=request.rid,
-        prompt=request.body.prompt,
-        messages=messages,
-        max_tokens=request.max_tokens,
-        stop=request.body.stop or [],
-        sampling=request.sampling,
-        shape=request.shape,
-        scope=scope_of(request.identity),
-        session=request.talk is not None,
-        head=head,
-        turns=list(turns),
-    )
-
-
-def scope_of(identity: str) -> str:
-    """What the worker calls an identity: the same after every restart, and not the identity itself."""
-    return hashlib.blake2b(identity.encode(), digest_size=16).hexdigest()
 
 
 def so_far(request: Request) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from edged.broker.instructions import Ask, Caller, Instruction, Refuse, Reply, Tell
-from edged.broker.lives import Lives, scope_of
+from edged.broker.lives import Lives
+from edged.broker.start import scope_of
 from edged.broker.transcript import Answer, Delete, Deleted, Enumerate, Enumerated, Failed, Get, Got, Opened
 from edged.errors import Code, WireError
 from edged.messages import Forget, SessionRequest, SessionsRequest

@@ -1,55 +1,73 @@
-"""What the worker says, and its death (design 1, 4). Pure."""
+"""What the worker says of its requests (design 1). Pure.
+
+A carried request's figures are those of its first run: what the next worker reads again, or finds in a checkpoint, is
+no usage of the caller's.
+"""
 
 from __future__ import annotations
 
+from edged.broker import blame
 from edged.broker.endings import logprob_entry
-from edged.broker.gate import Phase
 from edged.broker.instructions import Instruction
 from edged.broker.lives import Lives
 from edged.broker.streams import PREFILL_EVERY_S
 from edged.broker.table import Move, Request, State
 from edged.errors import Code, WireError
-from edged.messages import Done, Prefilled, Refused, Sampled
+from edged.level import Level
+from edged.messages import Done, Prefilled, Prompted, Refused, Sampled
 
 _CODES = frozenset({Code.CONTEXT_OVERFLOW, Code.BAD_REQUEST})
 """What a worker may say of a prompt; anything else is a bug and becomes `internal`."""
+
+Said = Prompted | Prefilled | Sampled | Done | Refused
 
 
 class Progress:
     def __init__(self, lives: Lives) -> None:
         self._lives = lives
 
-    def heard(self, message: Prefilled | Sampled | Done | Refused, now: float) -> list[Instruction]:
+    def heard(self, message: Said, now: float) -> list[Instruction]:
         """One output of the worker; what concerns a request that has ended is ignored."""
         request = self._lives.table.get(message.rid)
-        if request is None or request.state in (State.QUEUED, State.STORING):
+        if request is None or not request.with_worker:
             return []
         match message:
+            case Prompted():
+                self._prompted(request, message)
+                return []
             case Prefilled():
-                return self._prefilled(request, message, now)
+                return self._going(request, self._prefilled(request, message, now))
             case Sampled():
-                return self._sampled(request, message, now)
+                return self._going(request, self._sampled(request, message, now))
             case Done():
                 request.tool_calls, request.reasoning = message.tool_calls, message.reasoning
                 return self._lives.finish(request, now, reason=message.reason, stop=message.stop)
             case Refused():
-                code = Code(message.code) if message.code in _CODES else Code.INTERNAL
-                return self._lives.fail(request, now, WireError(code, message.message), told=True)
+                return self._refused(request, message, now)
+
+    def _prompted(self, request: Request, message: Prompted) -> None:
+        if not request.carried:
+            request.prompt_ids, request.public, request.cuts = message.prompt, message.public, message.cuts
+            request.fingerprint = self._lives.fingerprint
+            self._lives.ledger.prompted(request, self._lives.model)
 
     def _prefilled(self, request: Request, message: Prefilled, now: float) -> list[Instruction]:
-        request.prompt_tokens, request.cached_tokens = message.total, message.cached
+        if not request.carried:
+            request.prompt_tokens, request.cached_tokens = message.total, message.cached
         if request.talk is not None and message.dropped:
             request.talk.left_out = message.dropped
         if request.started is None:
             request.started = now
         if message.done == message.cached:  # a sequence was assigned, nothing is read yet
             return []
+        request.read = max(request.read, min(message.done, request.prompt_tokens))
         first = request.state is State.GIVEN
         if first:
             request.move(Move.FIRST_CHUNK)
             self._lives.ledger.standing(request)
         stream = request.stream
-        if stream.mode is False or not (first or now - stream.last_event >= PREFILL_EVERY_S):
+        news = first and not request.carried
+        if stream.mode is False or not (news or now - stream.last_event >= PREFILL_EVERY_S):
             return []
         return [self._lives.emit(request, stream.event("prefill", now, done=message.done, total=message.total))]
 
@@ -71,46 +89,20 @@ class Progress:
             return []
         return [self._lives.emit(request, event)]
 
-    def worker_ready(self, model: str, sequences: int) -> list[Instruction]:
-        self._lives.gate.phase = Phase.READY
-        self._lives.gate.why = ""
-        self._lives.model, self._lives.sequences = model, sequences
-        return self._lives.dispatch()
+    def _going(self, request: Request, out: list[Instruction]) -> list[Instruction]:
+        """A trial may be over: others wait for it."""
+        if request.blamed and blame.proven(request):
+            request.blamed = 0
+        return out + self._lives.dispatch() if self._lives.on_trial else out
 
-    def trying_again(self) -> None:
-        """After `unavailable` a worker is started again: requests queue, if there ever was a model."""
-        gate = self._lives.gate
-        if gate.phase is Phase.UNAVAILABLE:
-            gate.phase = Phase.REPLACING if self._lives.model else Phase.LOADING
-            gate.loaded = None
-
-    def worker_lost(self, cause: str, now: float) -> list[Instruction]:
-        """`given` returns to the head of its queue, `running` ends with `worker_lost`."""
+    def _refused(self, request: Request, message: Refused, now: float) -> list[Instruction]:
+        """A smaller profile may have no room for what an earlier one accepted."""
         lives = self._lives
-        if lives.gate.phase is Phase.READY:
-            lives.gate.phase = Phase.REPLACING
-        out: list[Instruction] = []
-        taken = [r for r in lives.table if r.state is State.GIVEN]
-        for request in sorted(taken, key=lambda r: r.given, reverse=True):
-            request.move(Move.TAKE_BACK)
-            request.started = None
-            request.restarts += 1
-            lives.sessions.taken_back(request)
-            lives.queue.push_head(request)
-            lives.watch(request, now)
-        for request in lives.table:
-            if request.state is State.RUNNING:
-                error = WireError(Code.WORKER_LOST, f"the worker ended ({cause}); ask again with the same id", 1000)
-                out += lives.fail(request, now, error)
-        return out
-
-    def end_all(self, error: WireError, now: float) -> list[Instruction]:
-        """Everything accepted ends now: the service is stopping, or the worker cannot be kept up.
-
-        What is being stored has its answer, and ends by itself.
-        """
-        out: list[Instruction] = []
-        for request in sorted(self._lives.table, key=lambda r: r.state is not State.QUEUED):
-            if request.state is not State.STORING:
-                out += self._lives.fail(request, now, error)
-        return out
+        code = Code(message.code) if message.code in _CODES else Code.INTERNAL
+        error = WireError(code, message.message)
+        if code is Code.CONTEXT_OVERFLOW and request.restarts:
+            if request.stream.text:
+                return lives.finish(request, now, reason="length")
+            if lives.gate.level > Level.NORMAL:
+                error = lives.gate.pressure()
+        return lives.fail(request, now, error, told=True)

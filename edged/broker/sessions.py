@@ -105,7 +105,8 @@ class Sessions:
         name = request.body.session
         if name is None:
             return []
-        talk = request.talk = Talk((request.identity, name), request.body.reset, looked=request.body.id is None and not again)
+        looked = request.body.id is None and not again
+        talk = request.talk = Talk((request.identity, name), request.body.reset, looked=looked)
         line = self._lines.setdefault(talk.key, deque())
         if old is not None and old in line:
             line.insert(line.index(old), request)
@@ -158,6 +159,10 @@ class Sessions:
     def fetching(self) -> int:
         return len(self._fetching)
 
+    def fetches(self, request: Request) -> bool:
+        """Given, but its transcript is still being read: the worker has not heard of it."""
+        return request.talk is not None and self._fetching.get(request.talk.number) is request
+
     def fetch(self, request: Request, most_bytes: int) -> Ask:
         talk = request.talk
         assert talk is not None
@@ -166,7 +171,7 @@ class Sessions:
         return Ask(Fetch(talk.number, *talk.key, most_bytes))
 
     def taken_back(self, request: Request) -> None:
-        """The worker died: it is fetched again when its turn comes."""
+        """The worker died: it is fetched again when its turn comes, unless its prompt is known."""
         if request.talk is not None:
             self._fetching.pop(request.talk.number, None)
 

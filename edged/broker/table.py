@@ -1,8 +1,8 @@
 """The life cycle of requests, as a table of transitions. Pure.
 
     queued ──give──► given ──first_chunk──► running ──store──► storing ──end──► ended
-       ▲               │
-       └──take_back────┘          `end` is possible from every state but `ended`: exactly once.
+       ▲               │                       │
+       └──take_back────┴───────take_back───────┘    `end` is possible from every state but `ended`: exactly once.
 
 * queued: in the daemon's queue.
 * given: the worker has it: preparing, or waiting for cells; shown to clients as queued, position 0.
@@ -10,12 +10,15 @@
 * storing: a turn of a session; the worker is done with it, it is being committed (`edged.broker.sessions`).
 * ended: a result or an error is fixed; what is kept of it lies in `edged.broker.results`.
 
-`take_back` is the worker's death: `given` returns to the head of its queue, `running` ends with `worker_lost`.
+`take_back` is the worker's end, whatever the reason: both return to the head of their queue. What was running is
+*carried* from then on: it is resumed by the next worker, and clients see it as running in every state until it ends.
+A turn whose text is whole may be stored out of the queue: another model cannot go on with it.
 An event that the table does not know in that state is a bug and raises `InvalidTransition` with the story so far.
 """
 
 from __future__ import annotations
 
+import hashlib
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -52,7 +55,9 @@ TRANSITIONS: Final[dict[tuple[State, Move], State]] = {
     (State.GIVEN, Move.TAKE_BACK): State.QUEUED,
     (State.GIVEN, Move.FIRST_CHUNK): State.RUNNING,
     (State.GIVEN, Move.END): State.ENDED,
+    (State.RUNNING, Move.TAKE_BACK): State.QUEUED,
     (State.RUNNING, Move.END): State.ENDED,
+    (State.QUEUED, Move.STORE): State.STORING,
     (State.GIVEN, Move.STORE): State.STORING,
     (State.RUNNING, Move.STORE): State.STORING,
     (State.STORING, Move.END): State.ENDED,
@@ -103,14 +108,19 @@ class Request:
     talk: Talk | None = None  # on a session
     held: bool = False  # by its session: passed over in the queue
     unwritten: bool = False  # its acceptance is not on the disk yet: passed over too
-    name: str = ""  # of its checkpoint
+    name: str = ""  # of its checkpoint; made of the topic, so that every daemon makes the same
     prompt_ids: bytes = b""  # of the prompt as the worker read it: uint32, little endian
     public: int = 0  # `public` and `cuts` of `Prompted`
     cuts: list[int] = field(default_factory=list)
-    fingerprint: str = ""  # of the model that `prompt_ids` are of
+    fingerprint: str = ""  # of the model whose token ids these are
     carried: bool = False  # it has run: to be resumed, not started
+    read: int = 0  # tokens of the prompt, the most that any worker got to
     blamed: int = 0  # deaths in a row that it is to blame for, without progress between
-    blamed_at: int = 0  # tokens (read and sampled) at the last of them
+    blamed_at: int = 0  # `progress` at the last of them
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            self.name = hashlib.blake2b(self.stream.topic.encode(), digest_size=16).hexdigest()
 
     @property
     def deadline(self) -> float:
@@ -124,14 +134,28 @@ class Request:
     @property
     def waits(self) -> bool:
         """Not yet running: shown as queued."""
-        return self.state in (State.QUEUED, State.GIVEN)
+        return self.state in (State.QUEUED, State.GIVEN) and not self.carried
+
+    @property
+    def ran(self) -> bool:
+        """It was running once, with this worker or an earlier one."""
+        return self.carried or Move.FIRST_CHUNK in self.history
+
+    @property
+    def with_worker(self) -> bool:
+        return self.state in (State.GIVEN, State.RUNNING)
+
+    @property
+    def progress(self) -> int:
+        """Tokens read and sampled; what another worker reads or replays again does not count twice."""
+        return self.read + len(self.ids)
 
     @property
     def shown(self) -> str:
         """The state as clients see it."""
-        if self.state is State.STORING:
-            return str(State.RUNNING)
-        return "queued" if self.state is State.GIVEN else str(self.state)
+        if self.state is State.ENDED:
+            return str(self.state)
+        return "queued" if self.waits else "running"
 
     def move(self, event: Move) -> None:
         """Raises InvalidTransitionError for what the table does not know."""

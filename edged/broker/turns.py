@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from edged.broker.gate import Phase
 from edged.broker.instructions import Instruction, Tell
-from edged.broker.lives import Lives, start
+from edged.broker.lives import Lives
 from edged.broker.sessions import leading
+from edged.broker.start import start
 from edged.broker.table import Request, State
 from edged.broker.transcript import Answer, Failed, Fetched, Looked, Stored
 from edged.errors import Code, WireError

@@ -38,7 +38,7 @@ class Verbs:
         attached = self._attach(caller, body, digest, now)
         if attached is not None:
             return attached
-        refusal = lives.gate.refusal(now)
+        refusal = lives.gate.refusal(now, body.priority)
         if refusal is None and PRIORITIES.index(body.priority) < PRIORITIES.index(caller.max_priority):
             refusal = WireError(Code.FORBIDDEN, f"priority `{body.priority}`: yours is at most `{caller.max_priority}`")
         if refusal is None:
@@ -97,10 +97,10 @@ class Verbs:
         lives.results.drop(request.identity, request.id)
         lives.table.add(request)
         lives.pace.counters["accepted"] += 1
-        takes_place = old is not None and old.state is State.QUEUED
+        takes_place = old is not None and old.state is State.QUEUED and not old.carried
         if old is None:
             lives.queue.push(request)
-        elif old.state is State.QUEUED:
+        elif takes_place:
             lives.queue.replace(old, request)
         else:
             lives.queue.push_head(request)
@@ -148,9 +148,9 @@ class Verbs:
             "state": request.shown,
             "deadline_ms": request.deadline_ms,
         }
-        if request.state is State.QUEUED:
+        if request.waits and request.state is State.QUEUED:
             ticket["position"] = max(0, self._lives.queue.position(request) - self._lives.free())
-        elif request.state is State.GIVEN:
+        elif request.waits:
             ticket["position"] = 0
         return ticket
 

@@ -26,6 +26,7 @@ PROTOCOL: Final = 1
 
 FEATURES: Final = (
     "cancel",
+    "carry_on",
     "detach",
     "embed",
     "generate",

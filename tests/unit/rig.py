@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from array import array
 from typing import Any
 
 import msgspec
 
+from edged.broker.admission import Queue
 from edged.broker.broker import Asked, Broker, Output
 from edged.broker.instructions import Address, Caller, Emit, Instruction, Note, Raw, Refuse, Reply, Tell
 from edged.broker.streams import Stream
@@ -19,6 +21,8 @@ from edged.messages import (
     Generate,
     Prefilled,
     Priority,
+    Prompted,
+    Refused,
     Result,
     Sampled,
     Sampling,
@@ -98,6 +102,14 @@ def ended(out: list[Instruction]) -> list[dict[str, Any]]:
     return [i.fields for i in out if isinstance(i, Note) and i.event == "request_end"]
 
 
+def popped(queue: Queue, *, sessions: bool = True) -> Request | None:
+    """The next to be admitted goes."""
+    one = queue.first(sessions=sessions)
+    if one is not None:
+        queue.take(one)
+    return one
+
+
 class Rig:
     """A broker with a ready worker of `sequences` (0: still loading)."""
 
@@ -108,7 +120,7 @@ class Rig:
         self.now = 0.0
         self._tags = itertools.count(1)
         if sequences:
-            assert self.broker.worker_ready("tiny", sequences) == []
+            assert self.ready(sequences) == []
 
     @property
     def lives(self) -> Any:
@@ -161,6 +173,9 @@ class Rig:
     def topic(self, request_id: str, who: str = A) -> bytes:
         return self.request(request_id, who).stream.topic.encode()
 
+    def prompted(self, rid: int, tokens: int = 4) -> list[Instruction]:
+        return self.heard(Prompted(rid, array("I", range(tokens)).tobytes(), 0, []))
+
     def prefill(self, rid: int, done: int = 4, total: int = 4) -> list[Instruction]:
         return self.heard(Prefilled(rid, done, total, 0))
 
@@ -172,7 +187,11 @@ class Rig:
 
     def run(self, rid: int, text: str = "hi") -> list[Instruction]:
         """Starts, reads the prompt and says something."""
-        return self.prefill(rid, 0) + self.prefill(rid) + self.sample(rid, text)
+        return self.prompted(rid) + self.prefill(rid, 0) + self.prefill(rid) + self.sample(rid, text)
+
+    def fail(self, rid: int) -> list[Instruction]:
+        """Ends in a retryable error."""
+        return self.heard(Refused(rid, "internal", "a bug of the worker"))
 
     def subscribe(
         self, topic: bytes, who: str | None = A, connection: str | None = "1"
@@ -186,8 +205,8 @@ class Rig:
     def lost(self, cause: str = "SIGABRT") -> list[Instruction]:
         return self.checked(self.broker.worker_lost(cause, self.now))
 
-    def ready(self, sequences: int = 1) -> list[Instruction]:
-        return self.checked(self.broker.worker_ready("tiny", sequences))
+    def ready(self, sequences: int = 1, model: str = "tiny") -> list[Instruction]:
+        return self.checked(self.broker.worker_ready(model, sequences, f"file of {model}", self.now))
 
     def wait(self, seconds: float) -> list[Instruction]:
         """Lets time pass as the daemon's loop would: a tick at each wake and one at the end."""

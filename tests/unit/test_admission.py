@@ -11,7 +11,7 @@ from edged.broker.table import Request
 from edged.config import Limits
 from edged.errors import Code
 from edged.messages import PRIORITIES, Priority
-from unit.rig import A, B, C, request
+from unit.rig import A, B, C, popped, request
 
 
 def filled(*requests: Request) -> Queue:
@@ -22,7 +22,7 @@ def filled(*requests: Request) -> Queue:
 
 
 def drained(queue: Queue) -> list[int]:
-    return [queue.pop().rid for _ in range(len(queue))]
+    return [popped(queue).rid for _ in range(len(queue))]
 
 
 def test_fifo_within_an_identity() -> None:
@@ -41,7 +41,7 @@ def test_round_robin_over_identities() -> None:
 
 def test_who_was_served_waits_for_its_turn() -> None:
     queue = filled(request(1, A), request(2, B), request(3, C))
-    assert queue.pop().rid == 1
+    assert popped(queue).rid == 1
     queue.push(request(4, A))
     assert drained(queue) == [2, 3, 4]
 
@@ -73,7 +73,7 @@ def test_the_head_takes_no_turn() -> None:
 
 
 def test_an_empty_queue_has_nothing() -> None:
-    assert Queue().pop() is None
+    assert Queue().first() is None
 
 
 def test_the_queue_is_bounded() -> None:
@@ -102,7 +102,7 @@ def test_a_share_counts_what_waits() -> None:
     limits = Limits(queue_per_identity=1)
     queue = filled(request(1, A))
     assert queue.refusal(A, limits, 100)
-    queue.pop()
+    popped(queue)
     assert queue.refusal(A, limits, 100) is None
 
 
@@ -152,7 +152,7 @@ def test_nobody_waits_longer_than_his_round(identities: list[str]) -> None:
     nth: dict[str, int] = {}
     served: dict[str, int] = {}
     for _ in range(len(queue)):
-        who = queue.pop().identity
+        who = popped(queue).identity
         nth[who] = nth.get(who, 0) + 1
         for other, count in served.items():
             if other != who:
@@ -186,7 +186,7 @@ class QueueMachine(RuleBasedStateMachine):
     @rule()
     def pop(self) -> None:
         places = {r.rid: self.queue.position(r) for r in self.waiting}
-        one = self.queue.pop()
+        one = popped(self.queue)
         assert places.pop(one.rid) == 0
         self.waiting.remove(one)
         for r in self.waiting:

@@ -125,7 +125,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.errands: list[Tokenize | Embed | Warm] = []
         self.cause = ""  # why requests may end as cancelled just now
         self.kept_story: list[Emit] = []
-        self.do(self.broker.worker_ready("tiny", sequences))
+        self.do(self.broker.worker_ready("tiny", sequences, "", self.now))
         self.worker = {}
 
     # ---- doing what the broker says ------------------------------------------------------------------------------
@@ -550,7 +550,7 @@ class BrokerMachine(RuleBasedStateMachine):
     @rule(sequences=st.integers(1, 2))
     def worker_returns(self, sequences: int) -> None:
         self.worker, self.sequences = {}, sequences
-        self.do(self.broker.worker_ready("tiny", sequences))
+        self.do(self.broker.worker_ready("tiny", sequences, "", self.now))
 
     @precondition(lambda self: self.worker is None)
     @rule(sure=st.sampled_from([True, False, False]))

@@ -7,7 +7,7 @@ import pytest
 
 from edged.broker import errands
 from edged.broker.errands import EMBED, KIND_OF, MAX_HELD, MAX_REPLY, TOKENIZE, TOKENIZE_S, WARM, Kind
-from edged.broker.lives import scope_of
+from edged.broker.start import scope_of
 from edged.messages import (
     Abort,
     Drain,

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
+from edged.broker.carrying import Carrying
 from edged.broker.gate import Gate, Phase
 from edged.broker.lives import Lives
-from edged.broker.progress import Progress
 from edged.config import parse
 from edged.errors import Code
 from unit.rig import PlainEncoder
@@ -82,5 +82,5 @@ def test_after_unavailable_a_new_try_lets_requests_queue_if_there_ever_was_a_mod
     for model, phase in (("m", Phase.REPLACING), ("", Phase.LOADING)):
         lives = Lives(parse({}, "test"), PlainEncoder())
         lives.gate.phase, lives.model = Phase.UNAVAILABLE, model
-        Progress(lives).trying_again()
+        Carrying(lives).trying_again()
         assert lives.gate.phase is phase

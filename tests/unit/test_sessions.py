@@ -12,7 +12,7 @@ from edged.broker import lookups
 from edged.broker import sessions as rules
 from edged.broker.admission import Queue
 from edged.broker.instructions import Ask, Caller, Instruction, Tell
-from edged.broker.lives import scope_of
+from edged.broker.start import scope_of
 from edged.broker.talk import Talk
 from edged.broker.transcript import (
     Append,
@@ -33,7 +33,7 @@ from edged.broker.transcript import (
 from edged.config import Defaults
 from edged.messages import Forget, FunctionCall, Generate, Message, SessionRequest, SessionsRequest, ToolCall
 from edged.wire import codec
-from unit.rig import A, B, Rig, answer, code, ended, events, kinds, request, started, told
+from unit.rig import A, B, Rig, answer, code, ended, events, kinds, popped, request, started, told
 
 USER = [{"role": "user", "content": "hi"}]
 
@@ -382,10 +382,10 @@ def test_the_queue_passes_over_what_is_held() -> None:
         queue.push(waiting)
     assert [queue.position(r) for r in (two, three)] == [0, 1]
     assert [queue.position(r) for r in (one, four)] == [0, 3]
-    assert [queue.pop(), queue.pop(), queue.pop(), len(queue)] == [two, three, None, 2]
+    assert [popped(queue), popped(queue), popped(queue), len(queue)] == [two, three, None, 2]
     one.held = False
-    assert queue.pop(sessions=False) is None
-    assert [queue.pop(), queue.pop(), len(queue)] == [one, None, 1]
+    assert popped(queue, sessions=False) is None
+    assert [popped(queue), popped(queue), len(queue)] == [one, None, 1]
 
 
 def test_held_ones_cost_others_neither_turn_nor_place() -> None:
@@ -396,7 +396,7 @@ def test_held_ones_cost_others_neither_turn_nor_place() -> None:
             queue.push(all_of_them[index])
         going = [r for r in all_of_them if not r.held]
         expected = sorted(going, key=queue.position)
-        assert [queue.pop() for _ in going] == expected
+        assert [popped(queue) for _ in going] == expected
 
 
 def test_the_digest_stays_the_same_over_versions() -> None:

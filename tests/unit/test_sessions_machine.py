@@ -89,7 +89,7 @@ class SessionsMachine(RuleBasedStateMachine):
         self.lives: dict[int, Life] = {}
         self.asked: list[Question] = []
         self.worker: dict[int, Start] | None = {}
-        self.do(self.broker.worker_ready("tiny", self.sequences))
+        self.do(self.broker.worker_ready("tiny", self.sequences, "", self.now))
         self.do(self.broker.recalled(Opened(self.store.names()), self.now))
 
     # ---- doing what the broker says ------------------------------------------------------------------------------
@@ -313,7 +313,7 @@ class SessionsMachine(RuleBasedStateMachine):
     @rule()
     def worker_returns(self) -> None:
         self.worker = {}
-        self.do(self.broker.worker_ready("tiny", self.sequences))
+        self.do(self.broker.worker_ready("tiny", self.sequences, "", self.now))
         self.settle()
 
     # ---- the store -----------------------------------------------------------------------------------------------

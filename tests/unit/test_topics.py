@@ -70,10 +70,10 @@ def test_after_the_end_the_snapshot_then_the_end(rig: Rig) -> None:
 def test_after_an_error_the_snapshot_has_what_was_sent(rig: Rig) -> None:
     topic = rig.topic("a")
     rig.run(rig.rid("a"), "hel")
-    rig.lost()
+    rig.fail(rig.rid("a"))
     shot, end = events(rig.subscribe(topic)[1])
     assert shot["text"] == "hel"
-    assert (end["error"]["code"], end["seq"]) == ("worker_lost", shot["seq"] + 1)
+    assert (end["error"]["code"], end["seq"]) == ("internal", shot["seq"] + 1)
 
 
 def test_the_topic_lives_as_long_as_the_result(rig: Rig) -> None:
@@ -88,7 +88,7 @@ def test_the_topic_lives_as_long_as_the_result(rig: Rig) -> None:
 def test_a_run_anew_has_a_new_topic(rig: Rig) -> None:
     old = rig.topic("a")
     rig.run(rig.rid("a"))
-    rig.lost()
+    rig.fail(rig.rid("a"))
     rig.generate("a", stream="pub", prompt="secret")
     assert rig.topic("a") != old
     assert rig.subscribe(old) == (False, [])

@@ -132,7 +132,7 @@ def _one_gap(tmp_path: Path, reader: type[Subscriptions]) -> int:
     config = parse({**places, "model": {"path": str(tmp_path / "m.gguf")}, "security": {"ban_s": 0}}, "test")
     endpoints = Endpoints(config)
     broker = Broker(config, Encoder("test"), lambda: secrets.token_hex(16), lambda: 1)
-    broker.worker_ready("m", 4)
+    broker.worker_ready("m", 4, "", 0.0)
     subscriptions = reader(endpoints, broker.topics, lambda _i, _n: None, Log("error"), Counter())
     context = zmq.Context()
     leaks = 0
