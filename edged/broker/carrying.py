@@ -101,6 +101,8 @@ class Carrying:
         if request.stream.text:
             return self._lives.finish(request, now, reason="length")
         afresh(request)
+        self._lives.ledger.prompted(request, "")
+        self._lives.ledger.standing(request)
         self._lives.watch(request, now)
         return [Tell(Discard(request.name))]
 

@@ -44,7 +44,7 @@ def restore(lives: Lives, found: Found, now: float) -> list[Instruction]:
         out += lives.sessions.join(request, None, again=True)
         _remember(lives, request, found.lives[request.stream.topic])
     for request in requests:
-        if request.carried:
+        if request.carried or found.lives[request.stream.topic].lost:
             request.restarts += 1
             if request.stream.mode is not False:
                 out.append(lives.emit(request, request.stream.event("restart", now, reason="daemon")))

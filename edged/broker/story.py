@@ -64,7 +64,7 @@ class Life:
     def began(self) -> bool:
         """A worker had read or said something of it, and it can be resumed."""
         read = self.standing is not None and self.standing.read > 0
-        return self.prompted is not None and (read or bool(self.ids))
+        return self.prompted is not None and bool(self.prompted.prompt) and (read or bool(self.ids))
 
 
 @dataclass(slots=True)
