@@ -1,14 +1,16 @@
 """Anything that clients, the worker, the network and the clock may do, in any order, against a plain model.
 
+Workers die of anything and are replaced on purpose, by the same model or another; the board gets hot and cools down.
 The model knows nothing of the broker's inside: it keeps what was asked, what was answered, what the worker was told
-and what it said, and who may hear it. Every text the worker makes carries the number of its request, so that a text
-that reaches another caller is seen.
+and what it said, who is to blame, and who may hear it. Every text the worker makes carries the number of its request,
+so that a text that reaches another caller is seen.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
+from array import array
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,11 +23,13 @@ from edged.broker.broker import Broker
 from edged.broker.instructions import Address, Caller, Emit, Instruction, Note, Tell
 from edged.broker.lives import PREPARE_AHEAD
 from edged.config import Config, Defaults, Limits
-from edged.errors import RETRYABLE
+from edged.errors import RETRYABLE, Code
+from edged.level import Level
 from edged.messages import (
     PRIORITIES,
     Abort,
     Cancel,
+    Discard,
     Done,
     Drain,
     Embed,
@@ -35,6 +39,7 @@ from edged.messages import (
     Message,
     Prefilled,
     Priority,
+    Prompted,
     Refused,
     Result,
     Resume,
@@ -68,6 +73,12 @@ LIMITS = Limits(
 MOST_SEQUENCES = 2
 GRACE = LIMITS.orphan_grace_ms / 1000
 MARK = re.compile(r"<(\d+)>")
+BLAMED = ("SIGSEGV", "SIGABRT", "stalled")
+CAUSES = (*BLAMED, "SIGKILL", "oom", "reload", "heat")
+ANEW = RETRYABLE - {Code.WORKER_LOST}
+"""Here every worker says what its prompts are, so `worker_lost` is a verdict."""
+TOTAL = 40
+"""Tokens of every prompt."""
 
 
 @dataclass
@@ -80,17 +91,46 @@ class Life:
     digest: bytes
     mode: str | bool
     detach: bool
+    priority: Priority
     topic: str
     deadline: float
     to: Address | None = None
     seq: int = -1
     events: str = ""  # text of the token events, or of the worker's words where there are none
-    ids: int = 0
+    ids: list[int] = field(default_factory=list)
     n: int = 0
+    prompt: bytes = b""
+    model: str = ""  # that read the prompt
+    runs: bool = False
+    carried: bool = False
+    restarts: int = 0
+    read: int = 0
+    blamed: int = 0
+    blamed_at: int = 0
     ended: float | None = None
     outcome: str = ""
     listeners: set[str] = field(default_factory=set)
     alone_since: float | None = None
+
+    @property
+    def proven(self) -> bool:
+        return self.read + len(self.ids) - self.blamed_at >= 32
+
+    @property
+    def suspect(self) -> bool:
+        return self.blamed == LIMITS.max_restarts and not self.proven
+
+    def carried_on(self, cause: str) -> bool:
+        """What a death means to one that the worker had; whether it goes on."""
+        if cause in BLAMED:
+            self.blamed = 1 if self.proven else self.blamed + 1
+            self.blamed_at = self.read + len(self.ids)
+        self.restarts += 1
+        self.carried, self.runs = self.carried or self.runs, False
+        return cause not in BLAMED or self.blamed <= LIMITS.max_restarts
+
+    def afresh(self) -> None:
+        self.ids, self.prompt, self.carried, self.read, self.blamed_at = [], b"", False, 0, 0
 
 
 @dataclass
@@ -125,7 +165,9 @@ class BrokerMachine(RuleBasedStateMachine):
         self.errands: list[Tokenize | Embed | Warm] = []
         self.cause = ""  # why requests may end as cancelled just now
         self.kept_story: list[Emit] = []
-        self.do(self.broker.worker_ready("tiny", sequences, "", self.now))
+        self.level = Level.NORMAL
+        self.model = "one"
+        self.do(self.broker.worker_ready("one", sequences, "one", self.now))
         self.worker = {}
 
     # ---- doing what the broker says ------------------------------------------------------------------------------
@@ -150,12 +192,16 @@ class BrokerMachine(RuleBasedStateMachine):
             assert request.rid in self.lives, "accepted without an answer or a trace"
 
     def tell(self, message: Any) -> None:
+        if isinstance(message, Discard):
+            assert not any(start.name == message.name for start in (self.worker or {}).values())
+            return
         if self.worker is None:
             assert isinstance(message, Abort), "work for no worker"
             return
         match message:
             case Start():
                 self.meet(message.rid)
+                self.given(self.lives[message.rid], message)
                 assert message.rid not in self.worker
                 assert message.rid not in self.forgotten
                 assert self.lives[message.rid].ended is None
@@ -167,6 +213,21 @@ class BrokerMachine(RuleBasedStateMachine):
                     self.forgotten.append(message.rid)
             case Tokenize() | Embed() | Warm():
                 self.errands.append(message)
+
+    def given(self, life: Life, start: Start) -> None:
+        """What it may be given and whether it may be given now."""
+        if not life.carried:
+            assert start.carried is None
+        else:
+            assert life.model == self.model, "token ids of another model"
+            assert (start.carried.prompt, start.carried.ids) == (life.prompt, array("I", life.ids).tobytes())
+        assert self.level < Level.CRITICAL
+        if not life.carried and life.model == "":
+            assert self.level < Level.HOT or life.priority == "high"
+            assert self.level < Level.WARM or life.priority != "low"
+        others = [self.lives[rid] for rid in self.worker]
+        assert not any(other.suspect for other in others), "beside a suspect"
+        assert not life.suspect or all(other.proven for other in others), "a suspect beside one that may be guilty"
 
     def replied(self, where: Address, fields: dict[str, Any]) -> None:
         question = self.questions[where]
@@ -209,6 +270,9 @@ class BrokerMachine(RuleBasedStateMachine):
         assert (emit.topic is not None) == (life.mode == "pub" or bool(life.listeners))
         assert fields["seq"] == life.seq + 1
         life.seq += 1
+        if fields["type"] == "restart":
+            assert fields["reason"] == self.cause
+            self.told_of.append(life.rid)
         if fields["type"] == "token":
             life.events += fields["text"]
             life.n += fields["n"]
@@ -255,6 +319,7 @@ class BrokerMachine(RuleBasedStateMachine):
             digest=request.digest,
             mode=request.stream.mode,
             detach=request.body.detach,
+            priority=request.body.priority,
             topic=request.stream.topic,
             deadline=request.deadline,
             to=request.stream.to,
@@ -336,13 +401,14 @@ class BrokerMachine(RuleBasedStateMachine):
         refused = first is not None and not first["ok"]
         if known is not None and known.digest != digest:
             assert (new, first["error"]["code"]) == (0, "id_conflict")
-        elif known is not None and (live or known.outcome not in RETRYABLE):
+        elif known is not None and (live or known.outcome not in ANEW):
             assert new == 0, "ran twice"
             assert live or first is not None
         else:
             assert new == (not refused)
             if refused:
-                assert first["error"]["code"] in ("busy", "forbidden", "unavailable")
+                assert first["error"]["code"] in ("busy", "forbidden", "unavailable", "overheated")
+                assert first["error"]["code"] != "overheated" or self.level > Level.WARM
         if old is not None:
             assert (old.ended is not None) == (new == 1), "superseded by nothing, or not at all"
             if refused:
@@ -487,16 +553,29 @@ class BrokerMachine(RuleBasedStateMachine):
                 life = self.lives[data.draw(st.sampled_from(sorted(self.worker)))]
                 getattr(self, f"worker_{step}")(data, life)
 
+    def worker_prompted(self, life: Life) -> None:
+        """A worker tells it once of each request that it was not given carried."""
+        if life.carried or life.prompt:
+            return
+        life.prompt, life.model = array("I", [life.rid, len(self.model)]).tobytes(), self.model
+        self.hear(Prompted(life.rid, life.prompt, 0, []))
+
     def worker_read(self, data: st.DataObject, life: Life) -> None:
-        self.hear(Prefilled(life.rid, data.draw(st.integers(0, 4)), 4, 0))
+        self.worker_prompted(life)
+        done = data.draw(st.integers(0, TOTAL))
+        if done:
+            life.runs, life.read = True, max(life.read, done)
+        self.hear(Prefilled(life.rid, done, TOTAL, 0))
 
     def worker_say(self, data: st.DataObject, life: Life) -> None:
+        self.worker_prompted(life)
         said = data.draw(st.sampled_from(["<{}>", "<{}>", "é😀", ""])).format(life.rid)
-        ids = data.draw(st.integers(0, 3))
+        ids = [len(life.ids) + n for n in range(data.draw(st.sampled_from([0, 1, 2, 3, 20])))]
         life.ids += ids
+        life.runs = True
         if life.mode is False:
             life.events += said
-        self.hear(Sampled(life.rid, [1] * ids, said))
+        self.hear(Sampled(life.rid, ids, said))
 
     def worker_done(self, data: st.DataObject, life: Life) -> None:
         reason = data.draw(st.sampled_from(["stop", "length"]))
@@ -504,8 +583,9 @@ class BrokerMachine(RuleBasedStateMachine):
         self.hear(Done(life.rid, reason, None), "done")
         assert (life.ended, life.outcome) == (self.now, reason)
         kept = msgspec.json.decode(self.broker.lives.results.find(life.identity, life.id).body)
-        assert (kept["text"], kept["usage"]["completion_tokens"]) == (life.events, life.ids)
-        assert life.mode is False or life.n <= life.ids
+        assert (kept["text"], kept["usage"]["completion_tokens"]) == (life.events, len(life.ids))
+        assert kept["restarts"] == life.restarts
+        assert life.mode is False or life.n <= len(life.ids)
 
     @precondition(lambda self: self.worker)
     @rule(data=st.data(), code=st.sampled_from(["context_overflow", "bad_request", "internal", "nonsense"]))
@@ -536,21 +616,47 @@ class BrokerMachine(RuleBasedStateMachine):
         self.hear(Refused(errand.rid, "bad_request", "why") if refuse else done)
 
     @precondition(lambda self: self.worker is not None and (self.worker or self.errands))
-    @rule()
-    def worker_dies(self) -> None:
-        had = set(self.worker)
+    @rule(cause=st.sampled_from(CAUSES))
+    def worker_dies(self, cause: str) -> None:
+        had = [self.lives[rid] for rid in self.worker]
         self.worker = None
         self.errands.clear()
         self.forgotten.clear()
-        self.do(self.broker.worker_lost("SIGSEGV", self.now), "lost")
-        for rid in had:
-            assert self.lives[rid].outcome in ("", "worker_lost")
+        self.told_of: list[int] = []
+        expected = {life.rid: life.carried_on(cause) for life in had}
+        for life in had:
+            if not life.carried:
+                life.prompt = b""
+        self.do(self.broker.worker_lost(cause, self.now), cause)
+        assert {rid: self.lives[rid].outcome == "" for rid in expected} == expected
+        assert sorted(self.told_of) == sorted(x.rid for x in had if x.carried and x.mode is not False)
+        for life in had:
+            if life.outcome:
+                kept = msgspec.json.decode(self.broker.lives.results.find(life.identity, life.id).body)
+                assert (kept["error"]["code"], kept["error"]["retryable"]) == ("worker_lost", False)
 
     @precondition(lambda self: self.worker is None)
-    @rule(sequences=st.integers(1, 2))
-    def worker_returns(self, sequences: int) -> None:
-        self.worker, self.sequences = {}, sequences
-        self.do(self.broker.worker_ready("tiny", sequences, "", self.now))
+    @rule(sequences=st.integers(1, 2), model=st.sampled_from(["one", "one", "another"]))
+    def worker_returns(self, sequences: int, model: str) -> None:
+        other = [life for life in self.living() if life.carried and life.model != model]
+        texts = {life.rid: life.events for life in other}
+        for life in other:
+            if not life.events:
+                life.afresh()
+        self.worker, self.sequences, self.model = {}, sequences, model
+        self.do(self.broker.worker_ready(model, sequences, model, self.now))
+        assert all(self.lives[rid].outcome == ("length" if text else "") for rid, text in texts.items())
+
+    @precondition(lambda self: self.worker is None)
+    @rule()
+    def unloaded(self) -> None:
+        self.broker.unloaded()
+        self.broker.trying_again()
+
+    @rule(level=st.sampled_from([Level.NORMAL, *Level]))
+    def pressed(self, level: Level) -> None:
+        self.level = level
+        self.do(self.broker.pressed(level, Code.OVERHEATED if level else None, 5000, "hot", self.now))
 
     @precondition(lambda self: self.worker is None)
     @rule(sure=st.sampled_from([True, False, False]))
@@ -600,7 +706,14 @@ class BrokerMachine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_waits_while_there_is_room(self) -> None:
-        if self.worker is not None and len(self.worker) < self.sequences + PREPARE_AHEAD:
+        if self.level is Level.NORMAL and not any(life.blamed for life in self.living()):
+            room = self.worker is not None and len(self.worker) < self.sequences + PREPARE_AHEAD
+            assert not room or len(self.broker.lives.queue) == 0
+
+    @invariant()
+    def the_worker_alone_is_never_without_work(self) -> None:
+        """Whoever is on trial: an idle worker gets whatever may go."""
+        if self.worker == {} and self.level is Level.NORMAL:
             assert len(self.broker.lives.queue) == 0
 
     @invariant()
@@ -612,7 +725,9 @@ class BrokerMachine(RuleBasedStateMachine):
     def texts_are_those_of_the_events(self) -> None:
         for life in self.living():
             request = self.broker.lives.table.get(life.rid)
-            assert (request.stream.text, len(request.ids)) == (life.events, life.ids)
+            assert (request.stream.text, len(request.ids)) == (life.events, len(life.ids))
+            assert (request.restarts, request.blamed > LIMITS.max_restarts) == (life.restarts, False)
+            assert request.carried == (life.carried and bool(life.prompt))
             assert life.mode is False or request.stream.seq == life.seq
             assert len(request.waiters) <= LIMITS.waiters
 

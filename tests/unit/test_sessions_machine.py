@@ -25,11 +25,13 @@ from edged.config import Config, Defaults, Limits
 from edged.messages import (
     Abort,
     Cancel,
+    Discard,
     Done,
     Forget,
     Generate,
     Message,
     Prefilled,
+    Prompted,
     Sampled,
     SessionRequest,
     SessionsRequest,
@@ -56,6 +58,9 @@ class Life:
     reset: bool
     digest: bytes
     given: Start | None = None
+    prompt: str = ""  # the model that read it
+    runs: bool = False
+    carried: bool = False
     dropped: int = 0
     done: str = ""  # the reason that the worker gave
     text: str = ""
@@ -89,7 +94,8 @@ class SessionsMachine(RuleBasedStateMachine):
         self.lives: dict[int, Life] = {}
         self.asked: list[Question] = []
         self.worker: dict[int, Start] | None = {}
-        self.do(self.broker.worker_ready("tiny", self.sequences, "", self.now))
+        self.model = "tiny"
+        self.do(self.broker.worker_ready("tiny", self.sequences, "tiny", self.now))
         self.do(self.broker.recalled(Opened(self.store.names()), self.now))
 
     # ---- doing what the broker says ------------------------------------------------------------------------------
@@ -102,7 +108,7 @@ class SessionsMachine(RuleBasedStateMachine):
                 case Tell(message=Abort(rid=rid)):
                     if self.worker is not None:
                         self.worker.pop(rid, None)
-                case Tell(message=Forget()):
+                case Tell(message=Forget() | Discard()):
                     pass
                 case Ask(question=question):
                     self.asked.append(question)
@@ -138,7 +144,12 @@ class SessionsMachine(RuleBasedStateMachine):
         assert start.rid not in self.worker
         assert not life.outcome
         self.worker[start.rid] = start
-        life.given, life.dropped = start, 0
+        assert (start.carried is not None) == life.carried
+        if life.carried:
+            assert life.prompt == self.model
+            assert not start.turns, "its prompt is known"
+            return
+        life.given, life.dropped, life.prompt = start, 0, ""
         assert start.session == (life.session is not None)
         if life.session is None:
             return
@@ -290,6 +301,10 @@ class SessionsMachine(RuleBasedStateMachine):
     def worked(self, rid: int, what: str, drop: int) -> None:
         life, start = self.lives[rid], self.worker[rid]
         life.dropped = max(life.dropped, min(drop, len(start.turns)))
+        if not life.prompt:
+            life.prompt = self.model
+            self.do(self.broker.heard(Prompted(rid, b"....", 0, []), self.now))
+        life.runs = True
         self.do(self.broker.heard(Prefilled(rid, 4, 4, 0, life.dropped), self.now))
         if what == "read":
             return
@@ -303,17 +318,25 @@ class SessionsMachine(RuleBasedStateMachine):
         self.do(self.broker.heard(Done(rid, what, None), self.now))
 
     @precondition(lambda self: self.worker is not None)
-    @rule(sure=st.sampled_from([True, False, False]))
-    def worker_dies(self, sure: bool) -> None:
+    @rule(sure=st.sampled_from([True, False, False]), cause=st.sampled_from(["SIGSEGV", "SIGKILL", "reload"]))
+    def worker_dies(self, sure: bool, cause: str) -> None:
         if sure:
+            for rid in self.worker:
+                life = self.lives[rid]
+                life.carried, life.runs = life.carried or life.runs, False
             self.worker = None
-            self.do(self.broker.worker_lost("SIGSEGV", self.now))
+            self.do(self.broker.worker_lost(cause, self.now))
+            self.settle()
 
     @precondition(lambda self: self.worker is None)
-    @rule()
-    def worker_returns(self) -> None:
-        self.worker = {}
-        self.do(self.broker.worker_ready("tiny", self.sequences, "", self.now))
+    @rule(model=st.sampled_from(["tiny", "tiny", "other"]))
+    def worker_returns(self, model: str) -> None:
+        """What another model cannot go on with ends by `length` when it has text, and is stored as it is."""
+        for life in self.living():
+            if life.carried and life.prompt != model and life.done == "":
+                life.carried, life.done = False, "length" if life.text else ""
+        self.worker, self.model = {}, model
+        self.do(self.broker.worker_ready(model, self.sequences, model, self.now))
         self.settle()
 
     # ---- the store -----------------------------------------------------------------------------------------------
@@ -407,7 +430,8 @@ class SessionsMachine(RuleBasedStateMachine):
     def nobody_waits_for_nothing(self) -> None:
         """With room at the worker and nothing asked of the store, who waits has one before it on its session."""
         lives = self.broker.lives
-        if self.worker is None or self.asked or lives.free() <= 0:
+        on_trial = any(request.blamed for request in lives.table)
+        if self.worker is None or self.asked or lives.free() <= 0 or on_trial:
             return
         for request in lives.table:
             if request.state == "queued":
