@@ -32,7 +32,7 @@ from edged.system.ramdir import ram_dir
 GROWN_BYTES: Final = 1 << 20
 UNWRITTEN_BYTES: Final = 4 << 20
 """That may wait for the disk; beyond it the disk counts as one that takes nothing."""
-RETRY_S: Final = 5.0
+RETRY_S: Final = 2.0
 STOP_S: Final = 2.0
 
 
@@ -58,6 +58,7 @@ class JournalSide:
         self._counters = counters
         self._boot = _boot_id(config.watchdog.root)
         self._warnings: dict[str, str] = {}
+        self._aside: list[str] = []
         self._ram = self._opened("ram", ram_dir(config.runtime_dir), synced=False)
         self._state = self._opened("disk", config.state_dir, synced=True)
         self._disk: Disk | None = None
@@ -123,7 +124,8 @@ class JournalSide:
             contents = form.decode(file.read())
             if contents.foreign:
                 file.set_aside()
-                self._warn(name, f"a journal was moved aside (journal.bad): {contents.foreign}")
+                self._log.warning("journal_set_aside", where=name, why=contents.foreign)
+                self._aside.append(f"journal ({name}): moved aside as journal.bad: {contents.foreign}")
         except OSError as error:
             self._warn(name, error.strerror or "it cannot be read")
             return Found()
@@ -236,7 +238,7 @@ class JournalSide:
             self._log.info("journal_well", where=name)
 
     def warnings(self) -> list[str]:
-        return [f"journal ({name}): {why}" for name, why in self._warnings.items()]
+        return [*self._aside, *(f"journal ({name}): {why}" for name, why in self._warnings.items())]
 
     def fields(self) -> dict[str, Any]:
         """For `status`."""

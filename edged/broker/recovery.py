@@ -1,9 +1,10 @@
 """What an earlier daemon accepted and did not end becomes requests of this one (ADR 17). Pure.
 
 What had begun is `carried`, gets one `restart` event and goes before what had not; turns of a session stand in their
-line again and are looked for in the transcript, since they may have been committed. The orphan rule counts from now
-on, the deadline from the receipt. A request whose tokens were lost with the RAM is begun anew by its seed; its events
-are numbered from LEAP on, so that no number that was told is told again.
+line again and are looked for in the transcript, since they may have been committed. The orphan rule begins when
+clients have had the time to notice (SILENCE_S), the deadline counts from the receipt. A request whose tokens were lost
+with the RAM is begun anew by its seed; its events are numbered from LEAP on, so that no number that was told is told
+again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from edged.broker.table import Request
 from edged.broker.verbs import shape
 from edged.errors import Code, WireError
 
+SILENCE_S: Final = 10.0
+"""After that without an event a client asks (protocol 4); a dead daemon may show by nothing else."""
 LEAP: Final = 1 << 20
 """More events than a request can have: 4096 tokens, and one a second of a day's deadline."""
 
@@ -48,6 +51,8 @@ def restore(lives: Lives, found: Found, now: float) -> list[Instruction]:
             request.restarts += 1
             if request.stream.mode is not False:
                 out.append(lives.emit(request, request.stream.event("restart", now, reason="daemon")))
+        if request.stream.mode is not False:
+            request.stream.alone_since = now + SILENCE_S
         if request.ids and not request.carried:
             error = WireError(Code.WORKER_LOST, "the service ended; ask again with the same id", 1000)
             out += lives.fail(request, now, error)

@@ -378,10 +378,12 @@ def test_a_prompt_that_kills_workers_is_not_repeated_for_ever(small: Daemon) -> 
     assert small.wait_status(lambda s: s["ready"], "ready")["watchdog"]["worker_deaths"] == 3
 
 
+@pytest.mark.parametrize("journal", ["ram", "off"])
 @pytest.mark.parametrize("mode", ["reply", "pub", None])
-def test_a_daemon_killed_in_mid_stream(tmp_path: Path, mode: str | None) -> None:
-    """kill -9 and started again: the whole text of the new run arrives, told as anew, without waiting for silence."""
-    box = Daemon(tmp_path, limits=LIMITS).start()
+def test_a_daemon_killed_in_mid_stream(tmp_path: Path, mode: str | None, journal: str) -> None:
+    """kill -9 and started again: the stream goes on; without a journal the whole text of the new run arrives, told as
+    anew. Neither waits for silence."""
+    box = Daemon(tmp_path, limits=LIMITS, journal=journal).start()
     edged = Client(box.request_endpoint)
     prompt = "n=4000 delay=0.005"
     try:
@@ -401,10 +403,12 @@ def test_a_daemon_killed_in_mid_stream(tmp_path: Path, mode: str | None) -> None
             first = edged.ping().instance
             box.stop(signal.SIGKILL)
             box.start(ready=False)
-            pieces = {1: "", 2: ""}
+            pieces = {1: "t0 ", 2: ""}
             for piece in stream:
                 pieces[stream.run] += piece
-        assert pieces[2] == stream.result.text == "".join(f"t{n} " for n in range(50))
+        last = 2 if journal == "off" else 1
+        assert stream.run == last
+        assert pieces[last] == stream.result.text == "".join(f"t{n} " for n in range(50))
         assert stream.result.instance != first
     finally:
         box.close()
