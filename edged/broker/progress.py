@@ -52,7 +52,7 @@ class Progress:
             self._lives.ledger.prompted(request, self._lives.model)
 
     def _prefilled(self, request: Request, message: Prefilled, now: float) -> list[Instruction]:
-        if not request.carried:
+        if not (request.carried and request.prompt_tokens):
             request.prompt_tokens, request.cached_tokens = message.total, message.cached
         if request.talk is not None and message.dropped:
             request.talk.left_out = message.dropped

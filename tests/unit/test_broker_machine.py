@@ -130,6 +130,7 @@ class Life:
         return cause not in BLAMED or self.blamed <= LIMITS.max_restarts
 
     def afresh(self) -> None:
+        self.blamed = 0 if self.proven else self.blamed
         self.ids, self.prompt, self.carried, self.read, self.blamed_at = [], b"", False, 0, 0
 
 
@@ -628,7 +629,7 @@ class BrokerMachine(RuleBasedStateMachine):
             if not life.carried:
                 life.prompt = b""
         self.do(self.broker.worker_lost(cause, self.now), cause)
-        assert {rid: self.lives[rid].outcome == "" for rid in expected} == expected
+        assert {rid: self.lives[rid].outcome == "" for rid in expected} == expected, (cause, had)
         assert sorted(self.told_of) == sorted(x.rid for x in had if x.carried and x.mode is not False)
         for life in had:
             if life.outcome:
@@ -646,6 +647,31 @@ class BrokerMachine(RuleBasedStateMachine):
         self.worker, self.sequences, self.model = {}, sequences, model
         self.do(self.broker.worker_ready(model, sequences, model, self.now))
         assert all(self.lives[rid].outcome == ("length" if text else "") for rid, text in texts.items())
+
+    @precondition(lambda self: self.worker)
+    @rule(
+        data=st.data(),
+        rounds=st.lists(
+            st.tuples(st.sampled_from(["", "read", "say", "say"]), st.sampled_from([*CAUSES, *BLAMED, *BLAMED])),
+            min_size=1,
+            max_size=5,
+        ),
+        model=st.sampled_from(["one", "one", "one", "another"]),
+        news=st.booleans(),
+    )
+    def hard_times(self, data: st.DataObject, rounds: list[tuple[str, str]], model: str, news: bool) -> None:
+        """One death after the other, with whatever the worker got to between them."""
+        if news:
+            who = data.draw(st.sampled_from(IDENTITIES))
+            self.generated(who, None, {"stream": "pub", "detach": True}, None, "high")
+        for number, (step, cause) in enumerate(rounds):
+            for rid in sorted(self.worker or ()):
+                if step and data.draw(st.booleans()):
+                    getattr(self, f"worker_{step}")(data, self.lives[rid])
+            if not self.worker:
+                return
+            self.worker_dies(cause)
+            self.worker_returns(2, model if number == len(rounds) - 1 else self.model)
 
     @precondition(lambda self: self.worker is None)
     @rule()

@@ -31,7 +31,7 @@ from edged.broker.transcript import (
     Stored,
 )
 from edged.config import Defaults
-from edged.messages import Forget, FunctionCall, Generate, Message, SessionRequest, SessionsRequest, ToolCall
+from edged.messages import Forget, FunctionCall, Generate, Message, Prefilled, SessionRequest, SessionsRequest, ToolCall
 from edged.wire import codec
 from unit.rig import A, B, Rig, answer, code, ended, events, kinds, popped, request, started, told
 
@@ -192,6 +192,48 @@ def test_a_dead_worker_means_it_is_fetched_again() -> None:
     assert isinstance(again, Fetch)
     assert again.number != fetch.number
     assert len(started(rig.recalled(Fetched(again.number, [], [], 0, 0)))) == 1
+
+
+def test_a_turn_that_ran_is_carried_on_without_its_transcript() -> None:
+    rig = Talks()
+    rid = rig.given()
+    rig.prompted(rid)
+    rig.heard(Prefilled(rid, 4, 4, 0, 2))
+    rig.sample(rid, "half")
+    rig.lost("SIGKILL")
+    out = rig.ready()
+    assert [i for i in out if isinstance(i, Ask)] == []
+    (start,) = told(out)
+    assert (start.session, start.turns, start.head, start.carried is not None) == (True, [], 0, True)
+    rig.heard(Prefilled(rid, 4, 4, 0))
+    append = asked(rig.done(rid))
+    assert isinstance(append, Append)
+    assert append.turn.window == 2
+
+
+def test_a_turn_that_another_model_cannot_go_on_with_is_stored_as_it_is() -> None:
+    rig = Talks()
+    to = rig.to()
+    rid = rig.given(to=to)
+    rig.generate("other")
+    rig.run(rid, "half")
+    rig.lost("reload")
+    append = asked(rig.ready(model="other"))
+    assert isinstance(append, Append)
+    assert rig.request("a").state == "storing"
+    result = answer(rig.recalled(Stored(append.number, A, "s")), to)
+    assert (result["text"], result["finish_reason"], result["model"]) == ("half", "length", "tiny")
+
+
+def test_a_turn_without_text_is_fetched_again_for_another_model() -> None:
+    rig = Talks()
+    rid = rig.given()
+    rig.run(rid, "")
+    rig.lost("reload")
+    again = asked(rig.ready(model="other"))
+    assert isinstance(again, Fetch)
+    (start,) = told(rig.recalled(Fetched(again.number, [], [], 0, 0)))
+    assert (start.rid, start.carried) == (rid, None)
 
 
 def test_turns_of_a_session_go_in_order_and_pass_nobody() -> None:

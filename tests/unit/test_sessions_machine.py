@@ -339,6 +339,19 @@ class SessionsMachine(RuleBasedStateMachine):
         self.do(self.broker.worker_ready(model, self.sequences, model, self.now))
         self.settle()
 
+    @precondition(lambda self: self.worker)
+    @rule(
+        step=st.sampled_from(["read", "say", "say"]),
+        cause=st.sampled_from(["SIGSEGV", "SIGKILL", "reload"]),
+        model=st.sampled_from(["tiny", "other"]),
+        drop=st.sampled_from([0, 0, 1]),
+    )
+    def dies_at_work(self, step: str, cause: str, model: str, drop: int) -> None:
+        for rid in sorted(self.worker):
+            self.worked(rid, step, drop)
+        self.worker_dies(True, cause)
+        self.worker_returns(model)
+
     # ---- the store -----------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
