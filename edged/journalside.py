@@ -19,7 +19,7 @@ from typing import Any, Final
 from edged.broker.broker import Broker
 from edged.broker.instructions import Instruction
 from edged.broker.ledger import image
-from edged.broker.record import DURABLE, Record
+from edged.broker.record import DURABLE, Record, Standing
 from edged.broker.story import Found, Story, merged
 from edged.config import Config
 from edged.journal import format as form
@@ -189,7 +189,7 @@ class JournalSide:
         lives = self._broker.lives
         records = image(list(lives.table), list(lives.results), lives.model)
         if durable:
-            records = [record for record in records if isinstance(record, DURABLE)]
+            records = [record for record in records if isinstance(record, (*DURABLE, Standing))]
         return form.head(self._boot, time.monotonic()) + form.encode(records)
 
     def _begin_ram(self, now: float) -> None:

@@ -101,14 +101,16 @@ def _request(rid: int, life: Life) -> Request:
         stream=stream,
         ids=array("I", life.ids),
         logprobs=logprobs,
-        first_token=life.first,
-        last_token=life.last,
+        first_token=None if life.lost else life.first,
+        last_token=None if life.lost else life.last,
         carried=life.began,
     )
     if prompted is not None and request.carried:
         request.prompt_ids, request.public, request.cuts = prompted.prompt, prompted.public, prompted.cuts
         request.fingerprint, request.prompt_tokens = prompted.fingerprint, len(prompted.prompt) // 4
-    if standing is not None:
+    if standing is not None and life.lost:
+        request.restarts, request.blamed = standing.restarts, standing.blamed
+    elif standing is not None:
         request.restarts, request.started = standing.restarts, standing.started
         request.blamed, request.blamed_at = standing.blamed, standing.blamed_at
         request.cached_tokens, request.read = standing.cached, standing.read
