@@ -37,11 +37,11 @@ def test_a_dead_worker_is_named_and_replaced_and_the_answer_goes_on(tmp_path: Pa
 
 
 def test_a_prompt_that_kills_is_found_among_others_and_kills_no_more(tmp_path: Path) -> None:
-    with running(tmp_path, watchdog=QUICK) as box, box.client() as client:
-        others = [client.ask(op="generate", prompt=f"n=60 delay=0.01 tag={n}.") for n in range(3)]
-        error = box.client().call(op="generate", prompt="n=50 die=SEGV@3", id="poison")["error"]
+    with running(tmp_path, watchdog=QUICK) as box, box.client() as client, box.client() as crowd:
+        others = [crowd.ask(op="generate", prompt=f"n=60 delay=0.01 tag={n}.") for n in range(3)]
+        error = client.call(op="generate", prompt="n=50 die=SEGV@3", id="poison")["error"]
         assert (error["code"], error["retryable"]) == ("worker_lost", False)
-        replies = dict(client.receive() for _ in others)
+        replies = dict(crowd.receive() for _ in others)
         for number, tag in enumerate(others):
             assert replies[tag]["text"] == "".join(f"{number}.{n} " for n in range(60))
             assert replies[tag]["restarts"] in (1, 2, 3)
@@ -55,20 +55,17 @@ def test_a_prompt_that_kills_is_found_among_others_and_kills_no_more(tmp_path: P
 def test_killed_too_often_everything_ends_at_once_and_the_daemon_stays(tmp_path: Path) -> None:
     """Fault 4. A request that its worker is killed under time and again is not to blame, but nobody can carry it on."""
     rules = {"restart": {"max": 3, "backoff_s": 0.01, "backoff_max_s": 0.02, "window_s": 300}}
-    with running(tmp_path, watchdog=rules) as box, box.client() as client:
-        tags = [client.ask(op="generate", prompt="n=4000 delay=0.01", max_tokens=4096) for _ in range(6)]
+    with running(tmp_path, watchdog=rules) as box, box.client() as client, box.client() as crowd:
+        tags = {crowd.ask(op="generate", prompt="n=4000 delay=0.01", max_tokens=4096) for _ in range(6)}
         pid = box.pid
         for _ in range(4):
             box.wait_status(lambda s: s["ready"] and s["slots"]["busy"], "work")
             os.kill(box.worker_pid(), signal.SIGKILL)
             until(lambda: client.call(op="status")["state"] != "ready", "its end to be noticed")
-        replies = []
-        while len(replies) < len(tags):
-            tag, reply = client.receive()
-            if tag in tags:
-                replies.append(reply)
-        assert {reply["error"]["code"] for reply in replies} == {"unavailable"}
-        assert {reply["error"]["retryable"] for reply in replies} == {True}
+        replies = dict(crowd.receive() for _ in tags)
+        assert set(replies) == tags
+        assert {reply["error"]["code"] for reply in replies.values()} == {"unavailable"}
+        assert {reply["error"]["retryable"] for reply in replies.values()} == {True}
         assert client.call(op="generate", prompt="n=1")["error"]["code"] == "unavailable"
         assert (box.pid, box.process.poll()) == (pid, None)
 
