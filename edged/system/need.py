@@ -17,13 +17,16 @@ IDLE_SEQUENCES: Final = 8
 """Sequences beyond those that may be busy: conversations that stay resident. With attention a number costs a row of
 logits in the compute buffer (0.2 MB with 49k tokens)."""
 
+SCRATCH: Final = 1
+"""One more number, by which cells are copied out in pieces."""
+
 PROCESS_BYTES: Final = 64 << 20
 """Python, numpy, jinja2 and the library, measured 46 MB after the import on x86-64, and some room."""
 
 
 def estimate(header: Header, *, context: int, sequences: int, batch: int, kv_type: str) -> int:
-    """Bytes wanted: file, KV cache, compute buffer (logits of every output and of a batch's widest layer), process."""
-    logits = 2 * 4 * (sequences + IDLE_SEQUENCES) * header.vocab
+    """Bytes wanted: file, KV cache, compute buffer (logits of every sequence, a batch's widest layer), process."""
+    logits = 2 * 4 * (sequences + IDLE_SEQUENCES + SCRATCH) * header.vocab
     layer = 4 * batch * (4 * header.embedding + 2 * header.feed_forward)
     cells = min(context, header.context_length or context)
     return header.file_bytes + kv_bytes(header, cells, kv_type) + logits + layer + PROCESS_BYTES

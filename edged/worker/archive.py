@@ -59,6 +59,11 @@ class Drop:
 
 
 @dataclass(frozen=True, slots=True)
+class Shed:
+    """What lies in RAM goes."""
+
+
+@dataclass(frozen=True, slots=True)
 class Fetched:
     """`state` is None: it is gone, or was damaged."""
 
@@ -101,7 +106,7 @@ class Archive:
     def __init__(self, settings: CacheSettings, origin: Origin, cpus: Iterable[int], wake: int) -> None:
         self._settings, self._origin = settings, origin
         self._cpus, self._wake = set(cpus), wake
-        self._jobs: queue.SimpleQueue[Put | Get | Move | Drop | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Put | Get | Move | Drop | Shed | None] = queue.SimpleQueue()
         self._done: deque[Fetched | Moved | _Index] = deque()
         self._numbers = 0
         self._pending: dict[int, tuple[Remembered, int]] = {}  # and the bytes of its state
@@ -144,6 +149,10 @@ class Archive:
     def forget(self, scope: str) -> None:
         """All snapshots of a caller go."""
         self._jobs.put(Drop(scope))
+
+    def shed(self) -> None:
+        """Memory is short: what lies in RAM goes."""
+        self._jobs.put(Shed())
 
     def save(self, deadline: float) -> None:
         """`take` brings a `Moved`."""
@@ -195,7 +204,7 @@ class Archive:
             os.eventfd_write(self._wake, 1)
         store.close(remove_ram=self._remove_ram)
 
-    def _do(self, store: StateStore, job: Put | Get | Move | Drop) -> Fetched | Moved | None:
+    def _do(self, store: StateStore, job: Put | Get | Move | Drop | Shed) -> Fetched | Moved | None:
         match job:
             case Put(kept=kept, state=state, session=session, floor=floor):
                 tokens = np.array(kept.tokens, dtype=np.int32)
@@ -205,6 +214,9 @@ class Archive:
                 return Fetched(rid, self._get(store, kept))
             case Drop(scope=scope):
                 store.forget(scope)
+                return None
+            case Shed():
+                store.shed()
                 return None
             case Move(deadline=deadline):
                 moved = store.persist(deadline)

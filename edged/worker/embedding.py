@@ -112,6 +112,8 @@ class Embedding:
         self._jobs: deque[_Job] = deque()
         self._not_before = 0.0
         self._free_at = 0.0
+        self.tokens = 0
+        """Read since the start."""
 
     # ---- what comes
 
@@ -193,6 +195,11 @@ class Embedding:
         self._free_at = done + self._idle_s
         return said
 
+    def shed(self) -> None:
+        """Memory is short."""
+        if not self._jobs:
+            self._free()
+
     def rest_ms(self) -> int | None:
         """How long the loop may sleep; None: until something comes."""
         if self._reader is None:
@@ -208,6 +215,7 @@ class Embedding:
         piece = text[job.position : job.position + facts.chunk]
         job.pool.add(reader.read(piece, job.position))
         job.position += len(piece)
+        self.tokens += len(piece)
         if job.position < len(text):
             return []
         job.vectors.append(job.pool.json())

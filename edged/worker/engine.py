@@ -56,12 +56,14 @@ class Engine:
         self.exact = kind is not None
         self.window = llama.model_window(self.model)
         self.residents = self.sequences + (1 if self.exact else IDLE_SEQUENCES)  # a recurrent state each costs memory
+        self._scratch = None if self.exact else self.residents
+        numbers = self.residents + (self._scratch is not None)
         self._context = llama.context_new(
             self.model,
             cells=self.cells,
-            sequences=self.residents,
+            sequences=numbers,
             batch=self.batch,
-            outputs=self.residents,  # llama.cpp reserves one for each sequence number
+            outputs=numbers,  # llama.cpp reserves one for each sequence number
             threads=len(cores.decode),
             kv_type=load.kv_type,
         )
@@ -93,6 +95,11 @@ class Engine:
         """Another context of this model computes with the same threads."""
         assert self._threads is not None, "warm_up comes first"
         self._threads.lend(context)
+
+    def limit_threads(self, most: int) -> None:
+        """0: all."""
+        assert self._threads is not None, "warm_up comes first"
+        self._threads.limit(most)
 
     def step(self, spans: Sequence[Span], *, prefill: bool) -> list[int]:
         """Decodes; returns the batch row of each wanted output, in order. Raises llama's EngineErrors."""
@@ -133,7 +140,7 @@ class Engine:
 
     def check(self, lengths: Mapping[int, int]) -> None:
         """`lengths`: tokens in each sequence that is not empty. Raises FatalError: the books and the cache differ."""
-        for seq in range(self.residents):
+        for seq in range(self._context.sequences):
             wanted = (0, lengths[seq] - 1) if seq in lengths else (-1, -1)
             first, last = llama.seq_span(self._context, seq)
             if last != wanted[1] or (first != wanted[0] and not (self.exact or self.window)):
@@ -144,6 +151,27 @@ class Engine:
 
     def copy_in(self, seq: int, state: State) -> None:
         llama.seq_copy_in(self._context, seq, state)
+
+    def copy_part_out(self, seq: int, start: int, stop: int) -> State:
+        """Cells start…stop, by way of the scratch sequence; or all of them, where memory cannot be cut (`exact`)."""
+        if self._scratch is None:
+            return self.copy_out(seq)
+        llama.seq_share_part(self._context, seq, self._scratch, start, stop)
+        try:
+            return self.copy_out(self._scratch)
+        finally:
+            self.remove(self._scratch)
+
+    def copy_part_in(self, seq: int, start: int, stop: int, state: State) -> None:
+        """Adds what `copy_part_out` gave, or its first cells, to a sequence that ends at `start`. Raises StateError."""
+        if self._scratch is None:
+            self.copy_in(seq, state)
+            return
+        try:
+            self.copy_in(self._scratch, state)
+            llama.seq_share_part(self._context, self._scratch, seq, start, stop)
+        finally:
+            self.remove(self._scratch)
 
 
 class _Batch:

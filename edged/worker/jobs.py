@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from edged.worker.prefix import Wanted
@@ -9,6 +10,14 @@ from edged.worker.residency import Found
 
 GROWTH = 128
 """Cells reserved at a time for the answer (design 3)."""
+
+
+CHECKPOINT = "checkpoint"
+"""Stands for a snapshot's key."""
+
+
+class Exhausted(Exception):  # noqa: N818 - the worker's end, not a caller's error
+    """One token of one request finds no slot in a cache it has to itself."""
 
 
 class ContextOverflowError(Exception):
@@ -24,7 +33,10 @@ class ContextOverflowError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A prepared prompt. `public`: tokens of its leading system message; `keep`: the conversation goes on later."""
+    """A prepared prompt. `public`: tokens of its leading system message; `keep`: the conversation goes on later.
+
+    Of a request that is carried on, `ids` is what was sampled of its answer; `recall`: a checkpoint may be there.
+    """
 
     rid: int
     tokens: list[int]
@@ -34,6 +46,13 @@ class Job:
     keep: bool = False
     warm: bool = False
     cuts: tuple[int, ...] = ()
+    ids: Sequence[int] = ()
+    recall: bool = False
+
+    @property
+    def known(self) -> int:
+        """Tokens of prompt and answer."""
+        return len(self.tokens) + len(self.ids)
 
     @property
     def wanted(self) -> Wanted:
@@ -59,6 +78,7 @@ class Request:
     fetched: Found | None = None  # what was asked for; in memory when `fetching` is None
     refused: str | None = None  # a snapshot that could not be read
     cut: int = 0  # up to here checkpoints were taken
+    recall: bool = False  # its checkpoint was not looked at yet
 
     @property
     def rid(self) -> int:
@@ -75,7 +95,22 @@ class Request:
     @property
     def need(self) -> int:
         """Cells wanted to start or to come back."""
-        return min(max(self.filled, self.prompt) + GROWTH, self.most)
+        return min(max(self.filled, self.job.known) + GROWTH, self.most)
+
+    @property
+    def sample(self) -> bool:
+        """The next token of the answer is not known."""
+        return self.sampled >= len(self.job.ids)
+
+    def begin(self, length: int) -> None:
+        """The first `length` cells are there."""
+        self.filled, self.sampled, self.last = length, 0, -1
+        if length >= self.prompt:
+            self.replayed(length - self.prompt)
+
+    def replayed(self, index: int) -> None:
+        """The answer's token number `index` is the next one to be decoded."""
+        self.sampled, self.last = index + 1, self.job.ids[index]
 
     @property
     def order(self) -> tuple[bool, int]:

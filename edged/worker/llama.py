@@ -246,6 +246,13 @@ def seq_share(context: Context, source: int, seq: int, length: int) -> None:
     C.llama_memory_seq_cp(context.memory, source, seq, 0, length)
 
 
+def seq_share_part(context: Context, source: int, seq: int, start: int, stop: int) -> None:
+    """`seq` shares the cells start…stop of `source`. Only for attention: with other memory it is silently wrong."""
+    _check_seq(context, source)
+    _check_seq(context, seq)
+    C.llama_memory_seq_cp(context.memory, source, seq, start, stop)
+
+
 def seq_span(context: Context, seq: int) -> tuple[int, int]:
     """The first and last position in a sequence, (-1, -1) when empty; recurrent memory knows its last only."""
     _check_seq(context, seq)
@@ -265,7 +272,7 @@ def seq_copy_out(context: Context, seq: int) -> ctypes.Array[ctypes.c_uint8]:
 def seq_copy_in(context: Context, seq: int, state: State) -> None:
     """Raises StateError: the state does not fit; what the sequence holds then is in doubt, it must be emptied."""
     _check_seq(context, seq)
-    pointer = (ctypes.c_uint8 * len(state)).from_buffer(state) if isinstance(state, bytearray) else state
+    pointer = state if isinstance(state, ctypes.Array) else (ctypes.c_uint8 * len(state)).from_buffer(state)
     if C.llama_state_seq_set_data(context.handle, pointer, len(state), seq) != len(state):
         raise StateError(f"the state of sequence {seq} could not be copied in")
 

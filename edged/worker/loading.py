@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from edged import errors
-from edged.messages import Load, Ready
+from edged.messages import CacheSettings, CheckpointSettings, Load, Ready
 from edged.system import cpu, gguf
 from edged.system.fingerprint import fingerprint
 from edged.system.memory import available_bytes
@@ -21,6 +21,7 @@ from edged.system.need import estimate, kv_bytes
 from edged.worker import llama
 from edged.worker.archive import Archive
 from edged.worker.chat import ChatTemplate
+from edged.worker.checkpoints import Checkpoints
 from edged.worker.engine import Engine
 from edged.worker.prepare import Prepare, PromptMaker
 from edged.worker.stateformat import Origin
@@ -35,11 +36,12 @@ class LoadError(Exception):
 
 
 class Loaded(NamedTuple):
-    """`archive` is None: no snapshots are kept."""
+    """`archive` is None: no snapshots are kept; `checkpoints`: no cells of running requests."""
 
     engine: Engine
     prepare: Prepare
     archive: Archive | None
+    checkpoints: Checkpoints | None
     ready: Ready
 
 
@@ -81,7 +83,10 @@ def load(request: Load, progress: Callable[[float], None]) -> Loaded:
     )
     prepare = Prepare(PromptMaker(words, template), cores.spare, cells=engine.cells, exact=engine.exact)
     prepare.start()
-    archive = _archive(request, engine, cores, prepare.wake)
+    print_ = fingerprint(request.model_path)
+    origin = _origin(request, engine, print_)
+    archive = _archive(request.cache, origin, cores, prepare.wake)
+    checkpoints = _checkpoints(request.checkpoints, origin, cores, prepare.wake, whole=engine.exact)
     try:
         pins = engine.warm_up()
     except errors.EngineError as error:
@@ -90,6 +95,7 @@ def load(request: Load, progress: Callable[[float], None]) -> Loaded:
         engine,
         prepare,
         archive,
+        None if checkpoints is None or checkpoints.problem else checkpoints,
         Ready(
             name=Path(request.model_path).stem,
             architecture=header.architecture,
@@ -110,20 +116,32 @@ def load(request: Load, progress: Callable[[float], None]) -> Loaded:
                 *engine.warnings,
                 *([template.warning] if template.warning else []),
                 *(archive.warnings if archive else []),
+                *([checkpoints.problem] if checkpoints and checkpoints.problem else []),
             ],
+            fingerprint=print_,
         ),
     )
 
 
-def _archive(request: Load, engine: Engine, cores: cpu.Cores, wake: int) -> Archive | None:
-    """None: nothing is to be kept. What of a context changes the meaning of a state is in its origin."""
-    cache = request.cache
-    wanted = (cache.ram_dir and cache.ram_bytes) or (cache.disk != "off" and cache.disk_dir and cache.disk_bytes)
-    if not cache.reuse or not wanted:
-        return None
-    origin = Origin(
-        model=fingerprint(request.model_path),
+def _origin(request: Load, engine: Engine, print_: str) -> Origin:
+    """What of a context changes the meaning of a state is in it."""
+    return Origin(
+        model=print_,
         context=f"kv {request.kv_type}, window {engine.window} whole, unified",
         build=f"llama-cpp-python {llama.VERSION}",
     )
-    return Archive(cache, origin, cores.spare, wake)
+
+
+def _archive(cache: CacheSettings, origin: Origin, cores: cpu.Cores, wake: int) -> Archive | None:
+    """None: nothing is to be kept."""
+    wanted = (cache.ram_dir and cache.ram_bytes) or (cache.disk != "off" and cache.disk_dir and cache.disk_bytes)
+    return Archive(cache, origin, cores.spare, wake) if cache.reuse and wanted else None
+
+
+def _checkpoints(
+    settings: CheckpointSettings, origin: Origin, cores: cpu.Cores, wake: int, *, whole: bool
+) -> Checkpoints | None:
+    """None: none are to be made."""
+    if not settings.dir or settings.bytes <= 0:
+        return None
+    return Checkpoints(settings, origin, cores.spare, wake, whole=whole)

@@ -1,8 +1,8 @@
 """The worker's loop: one thread that owns the link and the engine.
 
 Everything that came is handled before each step; each step's outputs leave as one frame. It sleeps in poll() only
-when there is nothing to decode. Trouble with one prompt is that request's `Refused`; trouble in a decode, or any
-exception here, is the process's end: the daemon starts another and carries the requests on.
+when there is nothing to decode, or between steps as `Pace` asks. Any exception here is the process's end: the daemon
+starts another and carries the requests on.
 """
 
 from __future__ import annotations
@@ -10,50 +10,49 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from edged.errors import Code
 from edged.messages import (
     Abort,
     CacheSettings,
+    Discard,
     Down,
     Embed,
     Forget,
     Load,
+    Pace,
     Quit,
     Refused,
     Save,
     Saved,
+    Shrink,
     Start,
     Tokenize,
     Tokenized,
     Up,
     Warm,
-    Warmed,
 )
 from edged.system.trim import Trimmer
 from edged.worker.archive import Fetched
+from edged.worker.carrier import Carrier
 from edged.worker.channel import Channel
 from edged.worker.embedding import Embedding
-from edged.worker.engine import Span
-from edged.worker.form import Form
-from edged.worker.grammar import GrammarError
-from edged.worker.jobs import ContextOverflowError, Job
-from edged.worker.llama import NoSlotError
 from edged.worker.loading import Loaded
-from edged.worker.meter import CacheMeter, Meter
+from edged.worker.meter import CacheMeter, Meter, Pulse
 from edged.worker.mover import Mover
-from edged.worker.plan import Move, Plan
+from edged.worker.pacing import Pacer
 from edged.worker.prepare import Prepared, PreparedTexts
 from edged.worker.prompt import Prompt
-from edged.worker.request import Reading, Request, Warming
 from edged.worker.scheduler import Scheduler
+from edged.worker.stepper import Stepper
 
 TRIM_S: Final = 5.0
+LEAVE_S: Final = 0.5
+"""More than the daemon gave, to leave."""
 
 
 class Loop:
     def __init__(self, channel: Channel, loaded: Loaded, cache: CacheSettings) -> None:
         self._channel = channel
-        self._engine, self._prepare, self._archive, ready = loaded
+        self._engine, self._prepare, self._archive, checkpoints, ready = loaded
         self._scheduler = Scheduler(
             ready.context,
             ready.sequences,
@@ -65,12 +64,13 @@ class Loop:
             alone=self._archive is not None,
         )
         self._disk_takes_all = cache.disk == "all"
-        self._mover = Mover(self._engine, self._scheduler, self._archive)
+        self._carrier = Carrier(self._engine, self._scheduler, checkpoints)
+        self._mover = Mover(self._engine, self._scheduler, self._archive, self._carrier)
+        self._stepper = Stepper(self._engine, self._scheduler, self._mover, self._carrier, channel.send)
         self._embedding = Embedding(self._engine)
-        self._preparing: set[int] = set()
-        self._requests: dict[int, Reading] = {}
-        self._meter = Meter()
-        self._cache_meter = CacheMeter()
+        self._preparing: dict[int, str] = {}  # and the name of its checkpoint
+        self._meter, self._cache_meter, self._pulse = Meter(), CacheMeter(), Pulse()
+        self._pacer = Pacer()
         self._saves = 0
         self._trimmer, self._trimmed = Trimmer(), 0.0
         self._quit = False
@@ -79,7 +79,9 @@ class Loop:
         """Until Quit. Raises LinkClosed when the daemon is gone, EngineError when the engine is."""
         decoding = False
         while True:
-            if not (decoding or self._embedding.runnable):
+            if decoding or self._embedding.runnable:
+                self._pause()
+            else:
                 self._idle()
             for message in self._channel.receive():
                 self._handle(message)
@@ -88,11 +90,17 @@ class Loop:
             self._take_fetched()
             if self._quit:
                 return
+            if self._pacer.wait_ms:
+                continue
+            began = time.monotonic()
             decoding = self._scheduler.runnable and self._step()
-            self._channel.send(*self._embedding.turn(busy=decoding))
+            said = self._embedding.turn(busy=decoding)
+            self._channel.send(*said, *self._beat())
+            self._pacer.worked(time.monotonic() - began)
 
     def _idle(self) -> None:
         """Nothing to decode: there is no request, or those that are wait for a snapshot."""
+        self._pacer.cut()
         if not self._scheduler.runnable:
             self._scheduler.check()
             self._engine.check({seq: r.used for seq, r in self._scheduler.kv.residents()})
@@ -100,6 +108,15 @@ class Loop:
         self._tell_slots()
         if self._channel.wait(self._prepare.wake, self._embedding.rest_ms()):
             self._prepare.clear()
+
+    def _pause(self) -> None:
+        """As `Pace` asks; whatever comes is served meanwhile."""
+        wait_ms = self._pacer.wait_ms
+        if wait_ms:
+            began = time.monotonic()
+            if self._channel.wait(self._prepare.wake, wait_ms):
+                self._prepare.clear()
+            self._pacer.waited(time.monotonic() - began)
 
     def _trim(self) -> None:
         """What was freed goes back to the kernel, now and then."""
@@ -109,6 +126,7 @@ class Loop:
             self._trimmer.trim()
 
     def _take_fetched(self) -> None:
+        self._carrier.take()
         if self._archive is None:
             return
         for done in self._archive.take():
@@ -125,9 +143,9 @@ class Loop:
     def _handle(self, message: Down) -> None:
         match message:
             case Start(rid=rid) | Warm(rid=rid):
-                if rid in self._preparing or rid in self._requests:
+                if rid in self._preparing or rid in self._stepper.requests:
                     raise ValueError("the daemon gave one request number twice")
-                self._preparing.add(rid)
+                self._preparing[rid] = message.name if isinstance(message, Start) else ""
                 self._prepare.put(message)
             case Tokenize():
                 self._prepare.put(message)
@@ -135,21 +153,40 @@ class Loop:
                 self._embedding.expect(rid)
                 self._prepare.put(message)
             case Abort(rid=rid):
-                self._embedding.abort(rid)
-                if rid in self._preparing:
-                    self._preparing.remove(rid)
-                    self._prepare.drop(rid)
-                if rid in self._requests:
-                    self._forget(rid)
+                self._abort(rid)
+            case Load():
+                raise ValueError("the daemon said Load twice")
+            case _:
+                self._handle_order(message)
+        self._tell_slots()
+
+    def _handle_order(self, message: Save | Forget | Discard | Pace | Shrink | Quit) -> None:
+        match message:
             case Save(within_s=seconds):
                 self._save(seconds)
             case Forget(scope=scope):
                 self._mover.forget_scope(scope)
-            case Quit(within_s=seconds):
-                self._leave(seconds)
-            case Load():
-                raise ValueError("the daemon said Load twice")
-        self._tell_slots()
+            case Discard(name=name):
+                self._carrier.discard(name)
+            case Pace(duty=duty, threads=threads):
+                self._pacer.set(duty)
+                self._engine.limit_threads(threads)
+            case Shrink():
+                self._carrier.shrink()
+                self._mover.shed()
+                self._embedding.shed()
+                self._trimmer.trim()
+            case Quit(within_s=seconds, carry=carry):
+                self._leave(seconds, carry=carry)
+
+    def _abort(self, rid: int) -> None:
+        self._pacer.cut()
+        self._embedding.abort(rid)
+        if rid in self._preparing:
+            self._carrier.discard(self._preparing.pop(rid))
+            self._prepare.drop(rid)
+        if rid in self._stepper.requests:
+            self._stepper.forget(rid)
 
     def _save(self, seconds: float) -> None:
         if self._archive is None:
@@ -158,15 +195,19 @@ class Loop:
         self._saves += 1
         self._mover.save(time.monotonic() + seconds, everything=self._disk_takes_all)
 
-    def _leave(self, seconds: float) -> None:
+    def _leave(self, seconds: float, *, carry: bool) -> None:
         self._quit = True
-        if self._archive is None:
-            return
-        if seconds > 0:
-            for rid in list(self._requests):
-                self._forget(rid)
-            self._mover.save(time.monotonic() + seconds, everything=self._disk_takes_all)
-        self._archive.close(remove_ram=True, timeout=seconds + 0.5)
+        deadline = time.monotonic() + seconds
+        if carry:
+            self._carrier.complete(deadline + LEAVE_S)
+        if self._archive is not None and seconds > 0:
+            for rid in list(self._stepper.requests):
+                self._stepper.forget(rid, carried=carry)
+            self._mover.save(deadline, everything=self._disk_takes_all)
+        last = deadline + LEAVE_S
+        self._carrier.close(keep=carry, timeout=max(0.0, last - time.monotonic()))
+        if self._archive is not None:
+            self._archive.close(remove_ram=not carry, timeout=max(0.0, last - time.monotonic()))
 
     def _prepared(self, done: Prepared | PreparedTexts) -> None:
         match done:
@@ -178,113 +219,29 @@ class Loop:
             case PreparedTexts(job=Embed(rid=rid), result=texts):
                 self._channel.send(*self._embedding.prepared(rid, texts))
             case Prepared(job=Start() | Warm() as job, result=result) if job.rid in self._preparing:
-                self._preparing.remove(job.rid)
+                del self._preparing[job.rid]
                 if isinstance(result, Refused):
-                    self._channel.send(result)
+                    self._stepper.refused(job, result)
                 elif isinstance(result, Prompt):
-                    self._submit(job, result, done.form)
+                    self._stepper.submit(job, result, done.form)
                 self._tell_slots()
-
-    def _submit(self, job: Start | Warm, prompt: Prompt, form: Form) -> None:
-        given = Job(
-            rid=job.rid,
-            tokens=prompt.tokens,
-            max_tokens=0 if isinstance(job, Warm) else job.max_tokens,
-            scope=job.scope,
-            public=prompt.public,
-            keep=not isinstance(job, Start) or job.session,
-            warm=isinstance(job, Warm),
-            cuts=prompt.cuts,
-        )
-        try:
-            limit = self._scheduler.submit(given)
-        except ContextOverflowError as error:
-            self._channel.send(Refused(job.rid, Code.CONTEXT_OVERFLOW, str(error)))
-            return
-        if isinstance(job, Warm):
-            self._requests[job.rid] = Warming(job, prompt)
-        else:
-            self._requests[job.rid] = Request(job, prompt, limit, self._engine.vocabulary, form)
 
     # ---- one step
 
     def _step(self) -> bool:
         """False: nothing to decode, whoever is there waits for a snapshot."""
-        plan = self._scheduler.plan()
-        if not self._move(plan.moves):
-            return True
-        if not plan.tokens:
+        out = self._stepper.step()
+        if out is None:
             return False
-        spans, rids = self._spans(plan)
-        try:
-            rows = self._engine.step(spans, prefill=bool(plan.chunks))
-        except NoSlotError:
-            self._move(self._scheduler.no_slot(plan))
-            return True
-        warmed = self._scheduler.commit(plan)
-        out: list[Up] = []
-        for chunk in plan.chunks:
-            request = self._requests[chunk.rid]
-            if isinstance(request, Request):
-                out.append(request.prefilled(chunk.stop))
-        for rid, row in zip(rids, rows, strict=True):
-            self._sample(rid, row, out)
-        for rid in warmed:
-            self._warmed(rid, out)
-        out += self._slots()
-        self._channel.send(*out)
+        self._channel.send(*out, *self._slots(), *self._beat())
+        self._carrier.after_step()
         return True
 
-    def _spans(self, plan: Plan) -> tuple[list[Span], list[int]]:
-        """What goes into the batch, and whose outputs come out, in that order.
-
-        Prompts first: kernels for repacked weights take rows in fours and the rest singly, with other rounding, so a
-        prompt's rows stay in the same fours whoever else decodes (`prefix.ALIGN`).
-        """
-        spans = [
-            Span(c.seq, c.start, self._requests[c.rid].prompt[c.start : c.stop], output=c.last) for c in plan.chunks
-        ]
-        spans += [Span(r.seq, r.position, (self._requests[r.rid].last,), output=True) for r in plan.rows]
-        return spans, [c.rid for c in plan.chunks if c.last] + [r.rid for r in plan.rows]
-
-    def _move(self, moves: tuple[Move, ...]) -> bool:
-        """An assignment is told at once: the decode that follows may take half a second."""
-        assigned, holds = self._mover.carry_out(moves, self._requests)
-        for given in assigned:
-            request = self._requests[given.rid]
-            request.cached = given.cached
-            if isinstance(request, Request):
-                self._channel.send(request.prefilled(given.cached))
-        return holds
-
-    def _sample(self, rid: int, row: int, out: list[Up]) -> None:
-        request = self._requests[rid]
-        if not isinstance(request, Request):
-            return
-        try:
-            token = self._engine.sample(request.sampler, row, request.count, request.gate, request.logprobs)
-            said, ended = request.accept(token)
-        except GrammarError as error:
-            said, ended = [Refused(rid, Code.BAD_REQUEST, str(error))], True
-        out += said
-        if ended:
-            self._forget(rid)
-        else:
-            self._scheduler.sampled(rid, request.last)
-
-    def _warmed(self, rid: int, out: list[Up]) -> None:
-        warming = self._requests[rid]
-        out.append(Warmed(rid, len(warming.prompt), warming.cached))
-        self._forget(rid)
-
-    def _forget(self, rid: int) -> None:
-        seq = self._scheduler.remove(rid)
-        if seq is not None:
-            self._engine.remove(seq)
-        self._mover.forget(rid)
-        self._requests.pop(rid).close()
-
     # ---- what is told
+
+    def _beat(self) -> list[Up]:
+        beat = self._pulse.read(self._stepper.tokens + self._embedding.tokens)
+        return [beat] if beat is not None else []
 
     def _slots(self) -> list[Up]:
         slots = self._meter.read(self._scheduler, len(self._preparing))

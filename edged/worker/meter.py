@@ -1,5 +1,7 @@
 """`Slots`: how busy the worker is, told after every change of who runs and waits, and once a second while it works.
 
+`Beat` is for whoever watches that the worker does not hang.
+
 `cells_used` counts decoded tokens; it changes with every step, which is not a change worth a frame by itself.
 """
 
@@ -7,11 +9,12 @@ from __future__ import annotations
 
 import time
 
-from edged.messages import CacheFacts, Slots
+from edged.messages import Beat, CacheFacts, Slots
 from edged.worker.archive import Archive, Totals
 from edged.worker.scheduler import Scheduler
 
 INTERVAL_S = 1.0
+BEAT_S = 0.5
 
 
 class Meter:
@@ -45,6 +48,24 @@ class Meter:
             busy_seconds=self._busy_seconds,
             active_seconds=self._active_seconds,
         )
+
+
+class Pulse:
+    """`Beat`: that there is progress, while there is."""
+
+    def __init__(self) -> None:
+        self._said = 0
+        self._said_at = float("-inf")
+
+    def read(self, tokens: int) -> Beat | None:
+        """`tokens` of every kind since the start. None: none are new, or it was told just now."""
+        if tokens == self._said:
+            return None
+        now = time.monotonic()
+        if now - self._said_at < BEAT_S:
+            return None
+        self._said, self._said_at = tokens, now
+        return Beat(tokens)
 
 
 class CacheMeter:

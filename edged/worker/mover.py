@@ -1,4 +1,4 @@
-"""Carries out the scheduler's moves: cells in the engine, states in the archive."""
+"""Carries out the scheduler's moves: cells in the engine, states in the archive and in checkpoints."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from edged.worker.archive import Archive
+from edged.worker.carrier import Carrier
 from edged.worker.engine import Engine
 from edged.worker.llama import StateError
 from edged.worker.plan import (
@@ -16,8 +17,10 @@ from edged.worker.plan import (
     Fetch,
     Move,
     Pack,
+    Recall,
     Remember,
     Restore,
+    Resume,
     SetAside,
     State,
     Trim,
@@ -33,8 +36,8 @@ LEAST: Final = 16
 class Mover:
     """`archive` is None: no snapshots. `fetched`: states in memory, by request."""
 
-    def __init__(self, engine: Engine, scheduler: Scheduler, archive: Archive | None) -> None:
-        self._engine, self._scheduler, self._archive = engine, scheduler, archive
+    def __init__(self, engine: Engine, scheduler: Scheduler, archive: Archive | None, carrier: Carrier) -> None:
+        self._engine, self._scheduler, self._archive, self._carrier = engine, scheduler, archive, carrier
         self._fetched: dict[int, State] = {}
 
     def fetched(self, rid: int, state: State | None) -> None:
@@ -59,9 +62,10 @@ class Mover:
             match move:
                 case Assign(rid=rid, seq=seq):
                     self.forget(rid)
+                    self._carrier.started(rid)
                     assigned.append(Assign(rid, seq) if rid in spoilt else move)
-                case Unpack(rid=rid):
-                    if not self._unpack(move):
+                case Unpack(rid=rid) | Resume(rid=rid):
+                    if not self._put_in(move):
                         self._scheduler.unpack_failed(rid)
                         spoilt.add(rid)
                 case Checkpoint(rid=rid, seq=seq, length=length):
@@ -77,6 +81,8 @@ class Mover:
                 case Fetch(rid=rid, key=key):
                     assert self._archive is not None
                     self._archive.fetch(key, rid)
+                case Recall(rid=rid):
+                    self._carrier.recall(rid)
                 case Evict() | Remember() | Trim() | Copy() | Pack():
                     self._cells(move)
         return assigned, not spoilt
@@ -96,7 +102,9 @@ class Mover:
             case Copy(source=source, seq=seq, length=length):
                 self._engine.share(source, seq, length)
 
-    def _unpack(self, move: Unpack) -> bool:
+    def _put_in(self, move: Unpack | Resume) -> bool:
+        if isinstance(move, Resume):
+            return self._carrier.resume(move.rid, move.seq, move.length)
         try:
             self._engine.copy_in(move.seq, self._fetched.pop(move.rid))
         except StateError:
@@ -105,6 +113,13 @@ class Mover:
         if move.length < move.cells:
             self._engine.trim(move.seq, move.length)
         return True
+
+    def shed(self) -> None:
+        """Memory is short: what is remembered and not in use goes, but for what lies on the disk."""
+        for seq in self._scheduler.residency.forget(None):
+            self._engine.remove(seq)
+        if self._archive is not None:
+            self._archive.shed()
 
     def save(self, deadline: float, *, everything: bool) -> None:
         """What is idle goes to the archive and from there to the disk, the most recently used first."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 
-State = ctypes.Array[ctypes.c_uint8] | bytearray
+State = ctypes.Array[ctypes.c_uint8] | bytearray | memoryview
 """Of one sequence, as llama.cpp copied it out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """Request `rid` has `seq`, in which the first `cached` tokens of its prompt lie already."""
+    """Request `rid` has `seq`, in which its first `cached` tokens lie already (of its prompt; or, carried, all)."""
 
     rid: int
     seq: int
@@ -92,6 +92,22 @@ class Unpack:
 
 
 @dataclass(frozen=True, slots=True)
+class Recall:
+    """Get the checkpoint of `rid` ready, which waits for it: `Scheduler.recalled` then."""
+
+    rid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """Copy the first `length` cells of the checkpoint of `rid` into `seq`, which is empty."""
+
+    rid: int
+    seq: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
 class SetAside:
     """Copy the state of `seq` (`cells` tokens) out for `rid`, then empty the sequence."""
 
@@ -109,27 +125,35 @@ class Restore:
     cells: int
 
 
-Move = Assign | Trim | Copy | Evict | Remember | Pack | Checkpoint | Fetch | Unpack | SetAside | Restore
+Move = (
+    Assign | Trim | Copy | Evict | Remember | Pack | Checkpoint | Fetch | Unpack | Recall | Resume | SetAside | Restore
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One token of a running answer: the last one sampled, at `position`."""
+    """One token of a running answer at `position`. `sample`: the next one is to be sampled, it is not known yet."""
 
     rid: int
     seq: int
     position: int
+    token: int
+    sample: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Prompt tokens start…stop; `last`: the prompt is complete with it, its last token has an output."""
+    """Prompt tokens start…stop; `last`: the prompt is complete with it, its last token has an output.
+
+    `sample`: and the first token of the answer is to be sampled from it.
+    """
 
     rid: int
     seq: int
     start: int
     stop: int
     last: bool
+    sample: bool
 
 
 @dataclass(frozen=True, slots=True)

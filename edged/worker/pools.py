@@ -65,7 +65,7 @@ def new(cores: Sequence[int]) -> int | None:
 
 
 def attach(context: llama.Context, pool: int, threads: int) -> None:
-    """The pool's size must be `threads` exactly: a smaller one is a SIGSEGV."""
+    """The pool must have `threads` threads or more: a smaller one is a SIGSEGV."""
     assert _POOL is not None
     llama.C.llama_set_n_threads(context.handle, threads, threads)
     _POOL[2](context.handle, pool, pool)

@@ -15,8 +15,10 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from edged.errors import Code
-from edged.messages import Embed, Message, Refused, Shape, Start, Tokenize, Warm
+from edged.messages import Carried, Embed, Message, Refused, Shape, Start, Tokenize, Warm
 from edged.worker.chat import ChatTemplate, TemplateRefusalError
 from edged.worker.form import Form, FormMaker
 from edged.worker.grammar import GrammarError
@@ -82,6 +84,13 @@ class PromptMaker:
         ids = [t for s in segments for t in self._vocabulary.tokenize(s, special=special)]
         return [self._vocabulary.bos, *ids] if bos or self._vocabulary.add_bos else ids
 
+    def carried(self, carried: Carried) -> Prompt:
+        """As an earlier worker told it. Raises ValueError."""
+        tokens, ids = _ids(carried.prompt, self._vocabulary.size), _ids(carried.ids, self._vocabulary.size)
+        if not 0 <= carried.public <= len(tokens) or any(not 0 < cut < len(tokens) for cut in carried.cuts):
+            raise ValueError("impossible lengths")
+        return Prompt(tokens, carried.public, tuple(sorted(carried.cuts)), ids=ids)
+
     def count(self, text: str) -> int:
         """Tokens of a text by itself."""
         return len(self._vocabulary.tokenize(text, special=False))
@@ -89,6 +98,15 @@ class PromptMaker:
     def whole(self, text: str) -> array[int]:
         """A text that does not go on: with what the tokenizer puts at both ends. Compact: they may be many."""
         return array("i", self.tokens(text, None) + self._vocabulary.end)
+
+
+def _ids(data: bytes, size: int) -> list[int]:
+    """Raises ValueError: these are not all tokens of this model."""
+    tokens = np.frombuffer(data, dtype="<u4")
+    if tokens.size and int(tokens.max()) >= size:
+        raise ValueError("a token that is none")
+    found: list[int] = tokens.tolist()
+    return found
 
 
 class Prepare:
@@ -140,7 +158,8 @@ class Prepare:
                 return Prepared(job, self._maker.tokens(job.text, job.messages))
             if isinstance(job, Start):
                 form = self._maker.form(job)
-            result = self._prompts.make(job)
+            carried = job.carried if isinstance(job, Start) else None
+            result = self._prompts.make(job) if carried is None else self._maker.carried(carried)
         except (TemplateRefusalError, GrammarError) as error:
             result = Refused(job.rid, Code.BAD_REQUEST, str(error)[:_LONGEST])
         except RecursionError:

@@ -31,12 +31,13 @@ PLAIN = Shape()
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """`dropped`: turns of the history that were left out."""
+    """`dropped`: turns of the history that were left out. `ids`: of a carried request's answer."""
 
     tokens: list[int]
     public: int = 0
     cuts: tuple[int, ...] = ()
     dropped: int = 0
+    ids: Sequence[int] = ()
 
 
 class Tokens(Protocol):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from edged.messages import Done, Prefilled, Sampled, Start, TokenLogprob, Up, Warm
 from edged.worker.answer import Answer
 from edged.worker.automaton import State as GrammarState
@@ -68,11 +70,14 @@ class Request(Reading):
         """The next token: what to say, and whether that was the last. Raises GrammarError."""
         if self._vocabulary.is_end(token):
             return self._end([], "", [], "stop", None)
+        return self._next(token, [self.logprobs.of(token)] if self.logprobs else [])
+
+    def _next(self, token: int, told: list[TokenLogprob]) -> tuple[list[Up], bool]:
         self.count += 1
         self.last = token
-        told = [self.logprobs.of(token)] if self.logprobs else []
         piece = self._vocabulary.piece(token)
         if self._whole is not None:
+            self._whole.automaton.work = 0
             self._at = self._whole.automaton.walk(self._at, piece)
         text = self._answer.feed(piece)
         if self._answer.stopped is not None:
@@ -82,6 +87,19 @@ class Request(Reading):
         if self.count == self._limit:
             return self._end([token], text, told, "length", None)
         return [Sampled(self.rid, [token], text, told)], False
+
+    def replay(self, ids: Sequence[int]) -> Done | None:
+        """What an earlier worker sampled: everything is as if it had been sampled here, and nothing is told.
+
+        `Done`: the answer was complete with it. Text that was held back until then was told with the last token.
+        Raises GrammarError.
+        """
+        for token in ids:
+            self.sampler.accept(token)
+            said, ended = self._next(token, [])
+            if ended:
+                return next(m for m in said if isinstance(m, Done))
+        return None
 
     def _end(
         self, ids: list[int], text: str, told: list[TokenLogprob], reason: str, stop: str | None

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edged.worker.kvcache import KvCache, Resident
-from edged.worker.plan import Copy, Evict, Move, Pack, Remember, Trim, Unpack
+from edged.worker.plan import Copy, Evict, Move, Pack, Remember, Resume, Trim, Unpack
 from edged.worker.prefix import Rules, Wanted, usable
 
 TAIL = 16
@@ -48,12 +48,16 @@ class Remembered:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The best start of a prompt: `length` tokens from `seq`, or from the snapshot `key` of `cells` tokens."""
+    """The best start of a prompt: `length` tokens from `seq`, or from the snapshot `key` of `cells` tokens.
+
+    `recalled`: what `key` names is the request's own checkpoint.
+    """
 
     length: int = 0
     seq: int | None = None
     key: str | None = None
     cells: int = 0
+    recalled: bool = False
 
 
 class Residency:
@@ -99,9 +103,9 @@ class Residency:
             return max(need, found.cells)
         return need - (self.kv.held_of(found.seq, found.length) if found.seq is not None else 0)
 
-    def start(self, rid: int, wanted: Wanted, found: Found, need: int, *, keep: bool, moves: list[Move]) -> int:
-        """Gives a sequence, of which `found.length` tokens are there; the moves bring them there."""
-        resident = Resident(wanted.tokens[: found.length], [], wanted.scope, wanted.public, keep, rid, need)
+    def start(self, rid: int, begun: Wanted, found: Found, need: int, *, keep: bool, moves: list[Move]) -> int:
+        """Gives a sequence, of which the first tokens are there (`begun`); the moves bring them there."""
+        resident = Resident(begun.tokens, [], begun.scope, begun.public, keep, rid, need)
         if self._alone and not self.kv.busy:
             return self._start_alone(rid, resident, found, moves)
         if found.key is not None:
@@ -156,7 +160,10 @@ class Residency:
         resident.floor = self.rules.floor(found.cells)
         seq = self.place(resident, moves)
         resident.reserved = need
-        moves.append(Unpack(rid, seq, found.cells, found.length))
+        if found.recalled:
+            moves.append(Resume(rid, seq, found.length))
+        else:
+            moves.append(Unpack(rid, seq, found.cells, found.length))
         return seq
 
     def _takes_over(self, source: int, resident: Resident) -> bool:
@@ -197,9 +204,9 @@ class Residency:
         self.kv.evict(seq)
         self.evicted += 1
 
-    def forget(self, scope: str) -> list[int]:
-        """The idle sequences of a caller go; these are to be emptied."""
-        gone = [seq for seq in self.kv.idle() if self.kv[seq].scope == scope]
+    def forget(self, scope: str | None) -> list[int]:
+        """The idle sequences of a caller go, or all of them (None); these are to be emptied."""
+        gone = [seq for seq in self.kv.idle() if scope in (None, self.kv[seq].scope)]
         for seq in gone:
             self.kv.evict(seq)
         return gone

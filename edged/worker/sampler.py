@@ -95,6 +95,11 @@ class Sampler:
         self._draw(draw_seed(self._seed, position))
         return llama.sampler_sample(self._chain, context, row)
 
+    def accept(self, token: int) -> None:
+        """A token that was chosen by an earlier worker."""
+        if self._chain is not None:
+            llama.sampler_accept(self._chain, token)
+
     def _gated(self, masks: Masks, state: State, logits: NDArray[np.float32], position: int) -> int:
         """Accepts what is chosen."""
         if self._chain is None:

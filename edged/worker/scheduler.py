@@ -32,6 +32,11 @@ system message read it once. It is held up no longer than the other takes to rea
 Memory that cannot be trimmed: `cuts` are the places in a prompt where the next one will branch off; a piece ends there
 and a `Checkpoint` follows.
 
+A request that is carried on (`ids`) starts from its checkpoint when there is one (`Recall`, one at a time as with
+`Fetch`), or as any other; what is missing of its prompt is read in the same pieces, and what is known of its answer is
+decoded one token a step, with nothing sampled, before it goes on. A checkpoint is preferred to what is remembered
+unless that is longer; it may reach into the answer, but the last token known is always decoded, for its logits.
+
 A warm-up (`warm`) is a prompt without an answer: it starts when nothing else waits, and is read when nothing else is.
 """
 
@@ -39,18 +44,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from edged.worker.jobs import GROWTH, ContextOverflowError, Job, Request
+from edged.worker.jobs import CHECKPOINT, GROWTH, ContextOverflowError, Exhausted, Job, Request
 from edged.worker.kvcache import KvCache, Resident
-from edged.worker.plan import Assign, Checkpoint, Chunk, Fetch, Move, Plan, Restore, Row, SetAside, Trim
-from edged.worker.prefix import Rules, common, usable
+from edged.worker.plan import Assign, Checkpoint, Chunk, Fetch, Move, Plan, Recall, Restore, Row, SetAside, Trim
+from edged.worker.prefix import Rules, Wanted, common, usable
 from edged.worker.residency import WORTH, Found, Residency
 
 PASSES = 8
 """How many later requests may start before one that does not fit (design 3)."""
-
-
-class Exhausted(Exception):  # noqa: N818 - the worker's end, not a caller's error
-    """One token of one request finds no slot in a cache it has to itself."""
 
 
 @dataclass(slots=True)
@@ -93,10 +94,11 @@ class Scheduler:
         assert job.rid not in self._requests, job.rid
         prompt = len(job.tokens)
         assert min(prompt, job.max_tokens + job.warm) > 0, (prompt, job.max_tokens)
-        if prompt + (not job.warm) > self.context:
-            raise ContextOverflowError(prompt, self.context)
+        if job.known + (not job.warm) > self.context:
+            raise ContextOverflowError(job.known, self.context)
         limit = min(job.max_tokens, self.context - prompt)
-        self._requests[job.rid] = Request(job, self._arrivals, limit)
+        assert len(job.ids) < limit or job.warm, "there is more to be sampled"
+        self._requests[job.rid] = Request(job, self._arrivals, limit, recall=job.recall)
         self._arrivals += 1
         return limit
 
@@ -110,13 +112,24 @@ class Scheduler:
         request.fetching = None
         return True
 
+    def recalled(self, rid: int, length: int) -> bool:
+        """So many cells of the checkpoint of `rid` are of use, perhaps none. False: nobody waits for it any more."""
+        request = self._requests.get(rid)
+        if request is None or request.fetching is None or not request.recall:
+            return False
+        assert length < request.job.known, "the last token is always decoded"
+        request.recall, request.fetching = False, None
+        request.fetched = Found(length, key=CHECKPOINT, cells=length, recalled=True) if length else None
+        return length > 0
+
     def unpack_failed(self, rid: int) -> None:
-        """The snapshot of `rid` was no good: its sequence is empty, and it reads its prompt. Before `commit`."""
+        """What was copied in for `rid` was no good: its sequence is empty, and it reads its prompt. Before `commit`."""
         request = self._requests[rid]
         assert request.seq is not None
         self.kv.trim(request.seq, 0)
         self.kv[request.seq].floor = 0
-        request.filled = request.cut = 0
+        request.cut = 0
+        request.begin(0)
 
     def sampled(self, rid: int, token: int) -> None:
         """An output of `rid` was sampled and it goes on."""
@@ -135,10 +148,14 @@ class Scheduler:
         """The plan was decoded; returns the warm-ups that are done."""
         for row in plan.rows:
             request = self._requests[row.rid]
-            self._filled(request, [request.last])
+            self._filled(request, [row.token])
+            if not row.sample:
+                request.replayed(request.sampled)
         for chunk in plan.chunks:
             request = self._requests[chunk.rid]
             self._filled(request, request.job.tokens[chunk.start : chunk.stop])
+            if chunk.last and request.job.ids:
+                request.replayed(0)
         self._cap = self.chunk
         return [c.rid for c in plan.chunks if c.last and self._requests[c.rid].job.warm]
 
@@ -165,10 +182,10 @@ class Scheduler:
         self._admit(moves)
         running = self._running()
         rows = tuple(
-            Row(r.rid, r.seq, r.filled)
+            Row(r.rid, r.seq, r.filled, r.last, r.sample)
             for r in running
             if r.seq is not None and r.filled >= r.prompt and not r.job.warm
-        )  # sampled ≥ 1 here: the step that filled the prompt sampled from it
+        )  # sampled ≥ 1 here: the step that filled the prompt sampled from it, or its first token was known
         return Plan(tuple(moves), rows, self._prefill(running, self.batch - len(rows)))
 
     def _checkpoints(self, moves: list[Move]) -> None:
@@ -205,7 +222,7 @@ class Scheduler:
             found = self._find(request)
             if self._is_coming(request, found.length):
                 continue
-            if found.key is not None and self.residency.cost(found, request.need) > self.kv.free:
+            if found.key is not None and not found.recalled and self.residency.cost(found, request.need) > self.kv.free:
                 found = self._without_snapshot(request)
             if not self._cells_for(request, found, moves):
                 stuck.append(request)
@@ -242,11 +259,13 @@ class Scheduler:
             return
         request.fetching, request.fetched = found.key, found
         assert found.key is not None
-        moves.append(Fetch(request.rid, found.key))
+        moves.append(Recall(request.rid) if found.recalled else Fetch(request.rid, found.key))
 
     def _find(self, request: Request) -> Found:
         if request.aside:
             return Found()
+        if request.recall:
+            return Found(request.job.known - 1, key=CHECKPOINT, cells=request.job.known, recalled=True)
         found = self.residency.find(request.job.wanted, request.refused)
         ready = request.fetched
         if ready is not None and ready.length > found.length - (0 if found.key is None else WORTH):
@@ -284,12 +303,15 @@ class Scheduler:
             request.seq = self.residency.place(resident, moves)
             moves.append(Restore(request.rid, request.seq, request.filled))
             return
-        request.seq = self.residency.start(request.rid, job.wanted, found, request.need, keep=job.keep, moves=moves)
-        request.filled = request.cut = found.length
+        begun = Wanted([*job.tokens, *job.ids][: found.length], job.scope, job.public)
+        request.seq = self.residency.start(request.rid, begun, found, request.need, keep=job.keep, moves=moves)
+        request.begin(found.length)
+        request.cut = found.length
         request.fetched = None
-        self.hits += found.length > 0
-        self.misses += found.length == 0
-        self.reused_tokens += found.length
+        if not found.recalled:
+            self.hits += found.length > 0
+            self.misses += found.length == 0
+            self.reused_tokens += found.length
         moves.append(Assign(request.rid, request.seq, found.length))
 
     def _prefill(self, running: list[Request], room: int) -> tuple[Chunk, ...]:
@@ -306,7 +328,9 @@ class Scheduler:
             if size > budget:
                 continue
             stop = request.filled + size
-            chunks.append(Chunk(request.rid, request.seq, request.filled, stop, stop == request.prompt))
+            last = stop == request.prompt
+            sample = last and not request.job.ids and not request.job.warm
+            chunks.append(Chunk(request.rid, request.seq, request.filled, stop, last, sample))
             budget -= size
         return tuple(chunks)
 
@@ -333,6 +357,10 @@ class Scheduler:
         return sorted(waiting, key=lambda r: (r.job.warm, not r.aside, r.age))
 
     # ---- what others ask
+
+    def running(self) -> list[tuple[int, int, int]]:
+        """Who has a sequence, oldest first, warm-ups left out: request, sequence, cells in it."""
+        return [(r.rid, r.seq, r.filled) for r in self._running() if r.seq is not None and not r.job.warm]
 
     @property
     def runnable(self) -> bool:

@@ -160,6 +160,13 @@ class StateStore:
                 if entry.snapshot is not None and entry.snapshot.scope == scope:
                     self._drop(tier, entry)
 
+    def shed(self) -> None:
+        """Memory is short: the RAM tier is emptied, and nothing is written to the disk for it."""
+        self._errands.settle()
+        for entry in list(self.ram.entries.values()):
+            if not entry.moving:  # it goes when it has arrived
+                self._drop(self.ram, entry)
+
     def persist(self, deadline: float) -> Persisted:
         """Moves to the disk what may go there, the most recently used first, until the clock says `deadline`."""
         files, written, left = self.counts.written_files, self.counts.written_bytes, 0

@@ -2,13 +2,15 @@
 
 The Python thread that decodes is thread 0 of both pools and stays pinned to the first core after the first decode;
 whatever it starts later inherits that one core. So the prepare thread is started before, on the spare CPUs.
-A pool has exactly as many threads as llama.cpp is told (a smaller one is a SIGSEGV). With one thread OpenMP has no
+A pool has at least as many threads as llama.cpp is told (a smaller one is a SIGSEGV); with fewer in use the first ones
+work, on the first cores. With one thread OpenMP has no
 team and no pinning of its own: the thread is pinned here, which does no harm for more.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from edged.messages import ThreadPin
 from edged.system import cpu
@@ -31,11 +33,20 @@ class ComputeThreads:
         except OSError as error:
             self.warnings.append(f"pinning to core {cores.decode[0]} failed: {error.strerror}")
         self._kind = ""
+        self._most = 0
         self.use(prefill=False)
 
     def _first_mask(self) -> set[int]:
         pinned = self._decode is not None and self._prefill is not None
         return {self._cores.decode[0]} if pinned else {*self._cores.decode, *self._cores.prefill}
+
+    def limit(self, most: int) -> None:
+        """So many of the threads compute from the next decode on, those on the first cores; 0: all."""
+        if most != self._most:
+            self._most, self._kind = most, ""
+
+    def _count(self, cores: Sequence[int]) -> int:
+        return min(len(cores), self._most or len(cores))
 
     def use(self, *, prefill: bool) -> None:
         """Chooses the pool for the next decode. llama.cpp would go by the batch's size, which mixes the two."""
@@ -44,7 +55,7 @@ class ComputeThreads:
             return
         self._kind = kind
         pool = self._prefill if prefill else self._decode
-        count = len(self._cores.prefill if prefill else self._cores.decode)
+        count = self._count(self._cores.prefill if prefill else self._cores.decode)
         if pool is None:
             pools.set_count(self._context, count)
         else:
@@ -52,7 +63,7 @@ class ComputeThreads:
 
     def lend(self, context: llama.Context) -> None:
         """Another context, never decoded at the same time, computes with the prefill threads."""
-        count = len(self._cores.prefill)
+        count = self._count(self._cores.prefill)
         if self._prefill is None:
             pools.set_count(context, count)
         else:

@@ -108,7 +108,7 @@ class Reader:
         if C.llama_pooling_type(handle) != _NONE or C.llama_n_ctx(handle) < cells:
             self.close()
             raise EngineError("the context for embeddings is not the one asked for")
-        engine.lend_threads(self._context)
+        self._engine = engine
 
     def read(self, tokens: Sequence[int], position: int) -> NDArray[np.float32]:
         """Decodes a chunk; a view of its vectors, one a token, gone with the next call. Raises EngineError."""
@@ -121,6 +121,7 @@ class Reader:
             batch.token[at], batch.pos[at] = token, position + at
             batch.n_seq_id[at], batch.seq_id[at][0], batch.logits[at] = 1, 0, 1
         batch.n_tokens = count
+        self._engine.lend_threads(self._context)  # their number may have changed
         llama.decode(self._context, batch)
         pointer = C.llama_get_embeddings(self._context.handle)
         if not pointer:

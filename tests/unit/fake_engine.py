@@ -14,8 +14,10 @@ from edged.worker.plan import (
     Move,
     Pack,
     Plan,
+    Recall,
     Remember,
     Restore,
+    Resume,
     SetAside,
     Trim,
     Unpack,
@@ -32,7 +34,10 @@ def answer_token(rid: int, index: int) -> int:
 
 
 class FakeEngine:
-    """`lose(what)` decides whether a snapshot is lost: what is "fetch" or "unpack"."""
+    """`lose(what)` decides whether a snapshot or a checkpoint is lost: what is "fetch", "unpack", "recall", "resume".
+
+    `checkpoints`: how many tokens of a request, by number, its checkpoint holds.
+    """
 
     def __init__(self, s: Scheduler, lose: Callable[[str], bool] = lambda _: False, snapshots: bool = True) -> None:
         self.s = s
@@ -48,6 +53,9 @@ class FakeEngine:
         self.cached: dict[int, int] = {}
         self.archive: dict[str, Remembered] = {}
         self.in_memory: dict[int, Remembered] = {}
+        self.checkpoints: dict[int, int] = {}
+        self.recalled: dict[int, int] = {}
+        self.replayed = 0
         self.steps = self.read = self.numbers = 0
         self.snapshots = snapshots
         self.halved = False  # pieces may be less than a chunk
@@ -57,7 +65,7 @@ class FakeEngine:
         limit = self.s.submit(job)
         self.jobs[job.rid] = job
         self.answers[job.rid] = min(answer, limit)
-        self.given[job.rid] = []
+        self.given[job.rid] = list(job.ids)
         self.order.append(job.rid)
 
     def abort(self, rid: int) -> None:
@@ -69,6 +77,7 @@ class FakeEngine:
             self.cells[seq] = []
         self.saved.pop(rid, None)
         self.in_memory.pop(rid, None)
+        self.recalled.pop(rid, None)
         self.ended.append(rid)
         del self.answers[rid]
 
@@ -135,13 +144,31 @@ class FakeEngine:
                     self.check_room()
                     self._needs_floor(seq, length)
                     del self.cells[seq][length:]
+                case Recall(rid=rid):
+                    length = 0 if self.lose("recall") else min(self.checkpoints.get(rid, 0), self.jobs[rid].known - 1)
+                    if self.s.recalled(rid, length):
+                        self.recalled[rid] = length
+                case Resume(rid=rid, seq=seq, length=length):
+                    self._needs_empty(seq)
+                    assert self.recalled.pop(rid) == length
+                    if self.lose("resume"):
+                        self.s.unpack_failed(rid)
+                        good = False
+                        continue
+                    self.cells[seq] = self._fresh([(0, t) for t in self._known(rid)[:length]])
+                    self._copied_in(seq)
+                    self.check_room()
                 case Assign(rid=rid, seq=seq, cached=cached):
                     self.in_memory.pop(rid, None)
+                    self.recalled.pop(rid, None)
                     self.started.append(rid)
                     self.cached[rid] = cached if good else 0
                     if good:
-                        assert self._tokens(seq) == self.jobs[rid].tokens[:cached], "a prefix that is not the prompt's"
+                        assert self._tokens(seq) == self._known(rid)[:cached], "a prefix that is not the prompt's"
         return good
+
+    def _known(self, rid: int) -> list[int]:
+        return [*self.jobs[rid].tokens, *self.jobs[rid].ids]
 
     def _order(self, rid: int) -> tuple[bool, int]:
         return self.jobs[rid].warm, self.order.index(rid)
@@ -196,8 +223,12 @@ class FakeEngine:
         assert plan.tokens <= self.s.batch
         outputs = []
         for row in plan.rows:
-            self._decode(row.seq, row.position, self.given[row.rid][-1])
-            outputs.append(row.rid)
+            index = row.position - len(self.jobs[row.rid].tokens)
+            assert row.token == self.given[row.rid][index]
+            assert row.sample == (index == len(self.given[row.rid]) - 1)
+            self._decode(row.seq, row.position, row.token)
+            outputs += [row.rid] if row.sample else []
+            self.replayed += not row.sample
         total = 0
         for c in plan.chunks:
             cuts = self.jobs[c.rid].cuts
@@ -207,12 +238,18 @@ class FakeEngine:
             for position in range(c.start, c.stop):
                 self._decode(c.seq, position, self.jobs[c.rid].tokens[position])
             total += c.stop - c.start
-            outputs += [c.rid] if c.last else []
+            warm = self.jobs[c.rid].warm
+            assert c.sample == (c.last and not warm and not self.given[c.rid])
+            outputs += [c.rid] if c.sample or (c.last and warm) else []
         self.read += total
         assert total <= self.s.chunk
         assert len(outputs) <= self.s.sequences
         self.check_room()
-        decoding = [r for r in self.answers if self.given[r] and self.s._requests[r].seq is not None]
+        decoding = [
+            rid
+            for rid in self.answers
+            if self.given[rid] and (r := self.s._requests[rid]).seq is not None and r.filled >= r.prompt
+        ]
         assert sorted(r.rid for r in plan.rows) == sorted(decoding), "every running sequence gets its token"
         for rid in self.s.commit(plan):
             outputs.remove(rid)

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edged.worker.jobs import GROWTH, ContextOverflowError, Job
+from edged.worker.jobs import GROWTH, ContextOverflowError, Exhausted, Job
 from edged.worker.plan import Assign, Chunk, Fetch, Row
 from edged.worker.prefix import Rules
 from edged.worker.residency import Remembered
-from edged.worker.scheduler import PASSES, Exhausted, Scheduler
-from tests.unit.fake_engine import FakeEngine
+from edged.worker.scheduler import PASSES, Scheduler
+from tests.unit.fake_engine import FakeEngine, answer_token
 
 TEXTS = {name: [start + i % 97 for i in range(700)] for name, start in (("a", 100), ("b", 300), ("c", 500))}
 """Prompts are beginnings of these, with another ending."""
@@ -39,6 +39,8 @@ REQUEST = st.fixed_dictionaries(
         "scope": st.sampled_from("xy"),
         "warm": st.sampled_from([False, False, False, True]),
         "keep": st.booleans(),
+        "carried": st.one_of(st.none(), st.integers(0, 120)),
+        "checkpoint": st.one_of(st.none(), st.integers(0, 400)),
     }
 )
 
@@ -46,6 +48,7 @@ REQUEST = st.fixed_dictionaries(
 def job_of(rid: int, asked: dict, *, exact: bool) -> Job:
     tokens, public = asked["prompt"]
     cuts = tuple(sorted({public, len(tokens) - 3} - {0})) if exact and len(tokens) > 3 else ()
+    ids = 0 if asked["warm"] else min(asked["carried"] or 0, asked["answer"] - 1, asked["max_tokens"] - 1)
     return Job(
         rid=rid,
         tokens=tokens,
@@ -55,6 +58,8 @@ def job_of(rid: int, asked: dict, *, exact: bool) -> Job:
         keep=asked["keep"],
         warm=asked["warm"],
         cuts=tuple(c for c in cuts if 0 < c < len(tokens)),
+        ids=[answer_token(rid, index) for index in range(ids)],
+        recall=asked["checkpoint"] is not None and asked["carried"] is not None and not asked["warm"],
     )
 
 
@@ -81,10 +86,12 @@ def test_random_runs(s: Scheduler, snapshots: bool, requests: list, data: st.Dat
     expected = []
     for rid, asked in enumerate(requests):
         job = job_of(rid, asked, exact=s.rules.exact)
-        if len(job.tokens) + (not job.warm) > s.context:
+        if job.known + (not job.warm) > s.context:
             with pytest.raises(ContextOverflowError):
                 s.submit(job)
             continue
+        if job.recall:
+            engine.checkpoints[rid] = asked["checkpoint"]
         engine.submit(job, asked["answer"])
         expected.append(rid)
         for _ in range(asked["steps"]):
@@ -101,8 +108,9 @@ def test_random_runs(s: Scheduler, snapshots: bool, requests: list, data: st.Dat
     assert s.kv.free == s.context
     assert not engine.saved
     assert not engine.in_memory
+    assert not engine.recalled
     if not s.reuse:
-        assert not any(engine.cached.values())
+        assert not any(engine.cached[rid] for rid in engine.started if not engine.jobs[rid].recall)
         assert s.kv.occupied == 0
 
 
@@ -128,8 +136,8 @@ def test_one_token_of_every_sequence_then_prefill() -> None:
     e.submit(Job(2, distinct(2, 70), 50), 50)
     plan = s.plan()
     assert plan.moves == (Assign(2, 1),)
-    assert plan.rows == (Row(1, 0, 10),)
-    assert plan.chunks == (Chunk(2, 1, 0, 32, False),)
+    assert plan.rows == (Row(1, 0, 10, e.given[1][0]),)
+    assert plan.chunks == (Chunk(2, 1, 0, 32, last=False, sample=False),)
 
 
 def test_short_prompts_share_a_step_and_a_piece_goes_in_only_whole() -> None:
@@ -175,9 +183,9 @@ def test_no_slot_loses_no_request() -> None:
     assert s.set_aside == 1
     plan = s.plan()
     assert plan.moves == ()
-    assert plan.chunks == (Chunk(1, 0, 0, 32, False),)
+    assert plan.chunks == (Chunk(1, 0, 0, 32, last=False, sample=False),)
     assert s.no_slot(plan) == ()
-    assert s.plan().chunks == (Chunk(1, 0, 0, 16, False),)
+    assert s.plan().chunks == (Chunk(1, 0, 0, 16, last=False, sample=False),)
     e.halved = True
     while s.runnable:
         plan = s.plan()
@@ -375,3 +383,68 @@ def test_a_warm_up_makes_way_and_keeps_what_it_read() -> None:
     assert e.read == 200 + 10
     run(e, Job(3, [*TEXTS["a"][:200], 1], 3))
     assert e.cached[3] == 200
+
+
+# ---- carried on
+
+
+def carried(rid: int, prompt: int, ids: int, **more: object) -> Job:
+    tokens = distinct(rid, prompt)
+    return Job(rid, tokens, 100, ids=[answer_token(rid, index) for index in range(ids)], **more)
+
+
+def test_what_is_known_is_decoded_and_not_sampled() -> None:
+    s = Scheduler(1024, 2, 34, 32)
+    e = FakeEngine(s)
+    e.submit(carried(1, 70, 20), answer=25)
+    finish(e)
+    assert (e.read, e.replayed) == (70, 19), "the last one known is decoded with an output that is sampled"
+    assert e.given[1] == [answer_token(1, index) for index in range(25)]
+
+
+@pytest.mark.parametrize(("held", "read", "replayed"), [(0, 70, 19), (64, 6, 19), (70, 0, 19), (80, 0, 9), (500, 0, 0)])
+def test_a_checkpoint_is_gone_on_from(held: int, read: int, replayed: int) -> None:
+    s = Scheduler(1024, 2, 34, 32, alone=True)
+    e = FakeEngine(s)
+    e.checkpoints[1] = held
+    e.submit(carried(1, 70, 20, recall=True), answer=25)
+    finish(e)
+    assert (e.read, e.replayed) == (read, replayed)
+
+
+def test_one_that_died_while_its_prompt_was_read_goes_on_there() -> None:
+    s = Scheduler(1024, 2, 34, 32)
+    e = FakeEngine(s)
+    e.checkpoints[1] = 192
+    e.submit(carried(1, 200, 0, recall=True), answer=3)
+    finish(e)
+    assert e.read == 8
+    assert s.hits == s.misses == 0
+
+
+def test_a_checkpoint_waits_for_cells_as_others_do() -> None:
+    s = Scheduler(256, 2, 34, 32)
+    e = FakeEngine(s)
+    e.submit(Job(1, distinct(1, 100), 100), 100)
+    e.step()
+    e.checkpoints[2] = 90
+    e.submit(carried(2, 80, 20, recall=True), answer=30)
+    while 1 not in e.ended:
+        e.step()
+        assert not e.recalled
+    finish(e)
+    assert e.replayed == 9
+
+
+def test_too_little_context_for_what_is_known() -> None:
+    s = Scheduler(256, 2, 34, 32)
+    with pytest.raises(ContextOverflowError, match="257 > 256"):
+        s.submit(carried(1, 200, 56))
+
+
+def test_a_checkpoint_for_nobody_is_told() -> None:
+    s = Scheduler(256, 2, 34, 32)
+    s.submit(carried(1, 100, 5, recall=True))
+    s.plan()
+    s.remove(1)
+    assert not s.recalled(1, 50)
