@@ -38,6 +38,7 @@ from edged.broker.instructions import (
 )
 from edged.config import Config
 from edged.errors import Code, WireError
+from edged.journalside import JournalSide
 from edged.observe import status
 from edged.observe.log import Log
 from edged.operatorside import OperatorSide
@@ -119,6 +120,9 @@ class Daemon:
         self._transcripts = TranscriptSide(
             config.state_dir, self._broker, do=self._do, wake=self._wake, log=log, counters=self._counters
         )
+        self._journal = JournalSide(
+            config, self._broker, do=self._do, wake=self._wake, log=log, counters=self._counters
+        )
 
     # ---- the loop --------------------------------------------------------------------------------------------
 
@@ -131,6 +135,7 @@ class Daemon:
     def run(self) -> int:
         facts = {"version": __version__, "pid": os.getpid(), "instance": self._codec.instance}
         self.log.info("started", **facts, config=self.config.path, request=",".join(self.config.request_endpoints))
+        self._journal.recover(time.monotonic())
         self._supervisor.begin()
         try:
             while not self._finished(time.monotonic()):
@@ -140,6 +145,7 @@ class Daemon:
         finally:
             self._watch.stop()
             self._supervisor.stop()
+            self._journal.close(time.monotonic())
             self._transcripts.stop()
             self._endpoints.close()
         self.log.info("stopped", uptime_s=round(time.monotonic() - self._started))
@@ -180,6 +186,7 @@ class Daemon:
             self._supervisor.next_wake(),
             self._watch.next_wake(),
             self._endpoints.next_wake(),
+            self._journal.next_wake(),
             self._next_health,
             float("inf") if self._stop_at is None else self._stop_at,
         )
@@ -209,6 +216,7 @@ class Daemon:
         self._watch.tick(now)
         self._worker.tick(now)
         self._transcripts.tick(now)
+        self._journal.tick(now)
         self._do(self._broker.tick(now), now)
         if now >= self._next_health:
             self._next_health = now + self.config.health_interval_s
@@ -216,8 +224,9 @@ class Daemon:
             self._rest()
 
     def _facts(self, now: float) -> status.Facts:
-        warnings = [*self._endpoints.warnings, *self._transcripts.warnings()]
-        return msgspec.structs.replace(self._worker.facts(now, warnings), sessions=self._transcripts.fields())
+        warnings = [*self._endpoints.warnings, *self._transcripts.warnings(), *self._journal.warnings()]
+        facts = self._worker.facts(now, warnings)
+        return msgspec.structs.replace(facts, sessions=self._transcripts.fields(), journal=self._journal.fields())
 
     def _rest(self) -> None:
         """Nothing accepted, nothing kept, but there was: memory goes back to the kernel, the books are checked.
@@ -314,6 +323,8 @@ class Daemon:
     # ---- doing what the broker says --------------------------------------------------------------------------
 
     def _do(self, instructions: Iterable[Instruction], now: float) -> None:
+        """What is told was written down before."""
+        self._journal.write(now)
         for instruction in instructions:
             match instruction:
                 case Reply(to=to, id=request_id, fields=fields):

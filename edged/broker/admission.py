@@ -3,8 +3,8 @@
 Order of admission: priority; within one, first those that are owed a place at the head (taken back from a dead
 worker, or replacing a running request); then round robin over identities; FIFO within one identity.
 
-A request that may not go now keeps its place and is passed over: it is held by its session (`edged.broker.sessions`)
-or by the level (`gives`, see `edged.broker.gate`).
+A request that may not go now keeps its place and is passed over: it is held by its session (`edged.broker.sessions`),
+its acceptance is not on the disk yet (`edged.broker.ledger`), or the level holds it (`gives`, see `edged.broker.gate`).
 
 Limits: `limits.queue` over all and `limits.queue_per_identity` for one caller count what waits here. What returns to
 the head was admitted before and is never refused.
@@ -48,7 +48,7 @@ class _Lane:
             self.turns.move_to_end(request.identity)
 
     def _goes(self, request: Request) -> bool:
-        return not request.held and self._gives(request)
+        return not request.passed_over and self._gives(request)
 
     def remove(self, request: Request) -> None:
         if request in self.head:

@@ -14,11 +14,14 @@ from edged.broker.instructions import Caller, Instruction, Reply
 from edged.broker.lives import Encode, Lives
 from edged.broker.lookups import Lookups
 from edged.broker.progress import Progress
+from edged.broker.recovery import restore
+from edged.broker.story import Found
 from edged.broker.table import State
 from edged.broker.topics import Topics
 from edged.broker.transcript import Answer
 from edged.broker.turns import Turns
 from edged.broker.verbs import Verbs
+from edged.broker.written import Written
 from edged.config import Config
 from edged.errors import Code, WireError
 from edged.level import Level
@@ -74,6 +77,7 @@ class Broker:
         self.errands = Errands(self.lives)
         self._turns = Turns(self.lives)
         self._lookups = Lookups(self.lives)
+        self._written = Written(self.lives)
 
     @property
     def gate(self) -> Gate:
@@ -122,6 +126,18 @@ class Broker:
     def worker_ready(self, model: str, sequences: int, fingerprint: str, now: float) -> list[Instruction]:
         """`fingerprint`: of the model file, as in `Ready`."""
         return self._carrying.worker_ready(model, sequences, fingerprint, now)
+
+    def written(self, number: int, now: float) -> list[Instruction]:
+        """The disk has all durable records up to `number`."""
+        return self._written.written(number, now)
+
+    def unwritten(self, number: int, now: float) -> list[Instruction]:
+        """It does not have those, and may never."""
+        return self._written.failed(number, now)
+
+    def recovered(self, found: Found, now: float) -> list[Instruction]:
+        """What an earlier daemon accepted and did not end, and results that are still kept."""
+        return restore(self.lives, found, now)
 
     def dispatch(self) -> list[Instruction]:
         """Gives the worker what it may have."""
@@ -176,8 +192,9 @@ class Broker:
         return out + self.errands.end_all(error) + self._lookups.end_all(error)
 
     def tick(self, now: float) -> list[Instruction]:
-        return self.lives.tick(now) + self.errands.tick(now) + self._lookups.tick(now)
+        return self.lives.tick(now) + self.errands.tick(now) + self._lookups.tick(now) + self._written.tick(now)
 
     def next_wake(self) -> float:
         """When `tick` should be called at the latest; inf: not before an event."""
-        return min(self.lives.next_wake(), self.errands.next_wake(), self._lookups.next_wake())
+        parts = (self.lives, self.errands, self._lookups, self._written)
+        return min(part.next_wake() for part in parts)

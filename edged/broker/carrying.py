@@ -55,6 +55,7 @@ class Carrying:
             request.started = None
         lives.sessions.taken_back(request)
         lives.queue.push_head(request)
+        lives.ledger.standing(request)
         out: list[Instruction] = []
         if ran:
             lives.pace.counters["carried"] += request.carried
@@ -100,6 +101,8 @@ class Carrying:
         if request.stream.text:
             return self._lives.finish(request, now, reason="length")
         afresh(request)
+        self._lives.ledger.prompted(request, "")
+        self._lives.ledger.standing(request)
         self._lives.watch(request, now)
         return [Tell(Discard(request.name))]
 

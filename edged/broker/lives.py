@@ -13,6 +13,7 @@ from edged.broker.admission import Queue
 from edged.broker.endings import Pace, result_fields
 from edged.broker.gate import Gate, Phase
 from edged.broker.instructions import Emit, Instruction, Note, Raw, Refuse, Reply, Tell
+from edged.broker.ledger import Ledger
 from edged.broker.results import Kept, Results
 from edged.broker.sessions import Sessions
 from edged.broker.start import start
@@ -53,6 +54,7 @@ class Lives:
         self.timers = Timers()
         self.pace = Pace()
         self.sessions = Sessions()
+        self.ledger = Ledger()
         self._encode = encode
         self._gives = 0
         self._rid = 0
@@ -97,6 +99,8 @@ class Lives:
     def emit(self, request: Request, fields: dict[str, Any]) -> Emit:
         stream = request.stream
         topic = stream.topic if stream.mode == "pub" or stream.listeners.present else None
+        if fields["type"] not in ("token", "end"):
+            self.ledger.standing(request)
         return Emit(request.rid, topic, stream.to, fields)
 
     def wait(self, request: Request, waiter: Waiter, now: float) -> list[Instruction]:
@@ -193,8 +197,8 @@ class Lives:
         out: list[Instruction] = [Raw(waiter.to, body) for waiter in request.waiters]
         if stream.mode is not False:
             out.append(self.emit(request, kept.story()[1]))
-        out.append(Note("request_end", _facts(request, outcome, now)))
-        return out + self.dispatch()
+        note = Note("request_end", _facts(request, outcome, now))
+        return [*self.ledger.ended(request, kept, out, now), note, *self.dispatch()]
 
     # ---- the clock -------------------------------------------------------------------------------------------
 
@@ -211,7 +215,7 @@ class Lives:
                 stream.alone_since = now
             if stream.alone_since is not None and not request.body.detach and not storing:
                 due.append(stream.alone_since + self._grace)
-            if request.waits:
+            if request.waits and not request.unwritten:
                 due.append(stream.queued_due)
         self.timers.schedule(request.rid, min(due))
 

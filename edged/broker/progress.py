@@ -49,6 +49,7 @@ class Progress:
         if not request.carried:
             request.prompt_ids, request.public, request.cuts = message.prompt, message.public, message.cuts
             request.fingerprint = self._lives.fingerprint
+            self._lives.ledger.prompted(request, self._lives.model)
 
     def _prefilled(self, request: Request, message: Prefilled, now: float) -> list[Instruction]:
         if not (request.carried and request.prompt_tokens):
@@ -63,6 +64,7 @@ class Progress:
         first = request.state is State.GIVEN
         if first:
             request.move(Move.FIRST_CHUNK)
+            self._lives.ledger.standing(request)
         stream = request.stream
         news = first and not request.carried
         if stream.mode is False or not (news or now - stream.last_event >= PREFILL_EVERY_S):
@@ -82,6 +84,7 @@ class Progress:
         request.logprobs += logprobs
         streamed = logprobs if request.stream.mode is not False else []
         event = request.stream.token(message.text, len(message.ids), now, streamed)
+        self._lives.ledger.sampled(request, message.ids, message.text, logprobs, now)
         if event is None or request.stream.mode is False:
             return []
         return [self._lives.emit(request, event)]

@@ -9,6 +9,7 @@ its waiters have been answered already, so it simply goes.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -65,6 +66,9 @@ class Results:
 
     def __len__(self) -> int:
         return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Kept]:
+        return iter(list(self._by_id.values()))
 
     def find(self, identity: str, request_id: str) -> Kept | None:
         return self._by_id.get((identity, request_id))

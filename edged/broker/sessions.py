@@ -97,12 +97,16 @@ class Sessions:
             return WireError(Code.UNAVAILABLE, "the disk with the transcripts does not keep up", _STUCK_MS)
         return None
 
-    def join(self, request: Request, old: Request | None) -> list[Ask]:
-        """Accepted: it goes to the end of its session, or to the place of the one that it supersedes."""
+    def join(self, request: Request, old: Request | None, *, again: bool = False) -> list[Ask]:
+        """Accepted: it goes to the end of its session, or to the place of the one that it supersedes.
+
+        `again`: by an earlier daemon, which may have stored it.
+        """
         name = request.body.session
         if name is None:
             return []
-        talk = request.talk = Talk((request.identity, name), request.body.reset, looked=request.body.id is None)
+        looked = request.body.id is None and not again
+        talk = request.talk = Talk((request.identity, name), request.body.reset, looked=looked)
         line = self._lines.setdefault(talk.key, deque())
         if old is not None and old in line:
             line.insert(line.index(old), request)

@@ -107,6 +107,7 @@ class Request:
     given: int = 0  # order of giving, so that what is taken back keeps it
     talk: Talk | None = None  # on a session
     held: bool = False  # by its session: passed over in the queue
+    unwritten: bool = False  # its acceptance is not on the disk yet: passed over too
     name: str = ""  # of its checkpoint; made of the topic, so that every daemon makes the same
     prompt_ids: bytes = b""  # of the prompt as the worker read it: uint32, little endian
     public: int = 0  # `public` and `cuts` of `Prompted`
@@ -124,6 +125,11 @@ class Request:
     @property
     def deadline(self) -> float:
         return self.received + self.deadline_ms / 1000
+
+    @property
+    def passed_over(self) -> bool:
+        """In the queue, and not to be given."""
+        return self.held or self.unwritten
 
     @property
     def waits(self) -> bool:

@@ -29,7 +29,7 @@ class Topics:
         kept = self._lives.results.on_topic(name)
         if kept is None or kept.identity != identity:
             return False, []
-        return True, [Emit(0, name, None, fields) for fields in kept.story()]
+        return True, self._lives.ledger.behind(name, [Emit(0, name, None, fields) for fields in kept.story()])
 
     def _live(
         self, request: Request, identity: str | None, connection: str | None, now: float

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from edged.broker.instructions import Address, Caller, Emit, Instruction, Raw, Refuse, Reply
+from edged.broker.ledger import COMMIT_S
 from edged.broker.lives import Lives, so_far
 from edged.broker.results import Kept
 from edged.broker.streams import TOPIC_PREFIX, Stream
@@ -40,6 +41,8 @@ class Verbs:
         refusal = lives.gate.refusal(now, body.priority)
         if refusal is None and PRIORITIES.index(body.priority) < PRIORITIES.index(caller.max_priority):
             refusal = WireError(Code.FORBIDDEN, f"priority `{body.priority}`: yours is at most `{caller.max_priority}`")
+        if refusal is None:
+            refusal = lives.ledger.refusal()
         if refusal is None:
             refusal = lives.sessions.refusal(caller.identity, body, lives.config.limits)
         old = lives.table.find(caller.identity, body.supersedes) if body.supersedes else None
@@ -78,16 +81,16 @@ class Verbs:
             request.stream.to = to
             out.append(Emit(request.rid, None, to, request.stream.snapshot(request.shown)))
             self._lives.watch(request, now)
-        return out
+        return self._lives.ledger.behind(request.stream.topic, out)
 
     def _attach_kept(self, kept: Kept, to: Address, body: Generate) -> list[Instruction]:
         if body.stream is False:
-            return [Raw(to, kept.body)]
+            return self._lives.ledger.behind(kept.topic, [Raw(to, kept.body)])
         ticket = {"topic": kept.topic, "state": "finished", "deadline_ms": kept.deadline_ms}
         out: list[Instruction] = [Reply(to, kept.id, ticket)]
         if body.stream == "reply":
             out += [Emit(0, None, to, fields) for fields in kept.story()]
-        return out
+        return self._lives.ledger.behind(kept.topic, out)
 
     def _accept(self, caller: Caller, request: Request, old: Request | None, now: float) -> list[Instruction]:
         lives = self._lives
@@ -101,15 +104,16 @@ class Verbs:
             lives.queue.replace(old, request)
         else:
             lives.queue.push_head(request)
+        lives.ledger.accepted(request, now)
         out: list[Instruction] = list(lives.sessions.join(request, old))
         if request.stream.mode is False:
             out += lives.wait(request, Waiter(caller.to, None), now)
         else:
-            out.append(Reply(caller.to, request.id, self._ticket(request)))
+            out += lives.ledger.behind(request.stream.topic, [Reply(caller.to, request.id, self._ticket(request))])
         if old is not None:
             out += lives.finish(old, now, reason="cancelled", replaced=takes_place)
         out += lives.dispatch()
-        if request.state is State.QUEUED and request.stream.mode is not False:
+        if request.state is State.QUEUED and request.stream.mode is not False and not request.unwritten:
             out.append(lives.queued(request, now))
         lives.watch(request, now)
         return out
@@ -156,13 +160,14 @@ class Verbs:
         """Protocol 5."""
         kept = self._lives.results.find(caller.identity, body.id)
         if kept is not None:
-            return [Raw(caller.to, kept.body)]
+            return self._lives.ledger.behind(kept.topic, [Raw(caller.to, kept.body)])
         request = self._lives.table.find(caller.identity, body.id)
         if request is None:
             return [Refuse(caller.to, body.id, not_found())]
-        if body.wait_ms == 0:
+        wait_s = max(body.wait_ms / 1000, COMMIT_S if request.unwritten else 0.0)
+        if not wait_s:
             return [Reply(caller.to, body.id, so_far(request))]
-        return self._lives.wait(request, Waiter(caller.to, now + body.wait_ms / 1000), now)
+        return self._lives.wait(request, Waiter(caller.to, now + wait_s), now)
 
     def cancel(self, caller: Caller, body: Cancel, now: float) -> list[Instruction]:
         """Protocol 6; on `control` an operator may name another identity."""
@@ -171,12 +176,14 @@ class Verbs:
         if request is not None and request.state is State.STORING:
             return [Reply(caller.to, body.id, {"state": "finished"})]
         if request is not None:
-            done: list[Instruction] = [Reply(caller.to, body.id, {"state": "cancelled"})]
-            return done + self._lives.finish(request, now, reason="cancelled")
+            ended = self._lives.finish(request, now, reason="cancelled")
+            done = Reply(caller.to, body.id, {"state": "cancelled"})
+            return [*self._lives.ledger.behind(request.stream.topic, [done]), *ended]
         kept = self._lives.results.find(owner, body.id)
         if kept is None:
             return [Refuse(caller.to, body.id, not_found())]
-        return [Reply(caller.to, body.id, {"state": "cancelled" if kept.cancelled else "finished"})]
+        done = Reply(caller.to, body.id, {"state": "cancelled" if kept.cancelled else "finished"})
+        return self._lives.ledger.behind(kept.topic, [done])
 
     def requests(self, now: float) -> list[dict[str, Any]]:
         """Protocol 8: what waits and runs, for operators; no text."""

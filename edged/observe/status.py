@@ -42,6 +42,7 @@ class Facts(Struct, frozen=True):
     warnings: list[str]
     sessions: Mapping[str, int] = {}
     watch: Mapping[str, Any] = {}  # the watchdog's part
+    journal: Mapping[str, str | int] = {}
 
 
 def status_fields(lives: Lives, config: Config, facts: Facts) -> dict[str, Any]:
@@ -69,6 +70,7 @@ def status_fields(lives: Lives, config: Config, facts: Facts) -> dict[str, Any]:
         "limits": msgspec.structs.asdict(config.limits),
         "results": lives.results.stats(),
         "sessions": facts.sessions,
+        "journal": facts.journal,
         "speed": {"tokens_per_second": lives.pace.tokens_per_second, "service_s": lives.pace.service_s},
         "watchdog": {
             "level": "normal",

@@ -29,6 +29,7 @@ from edged.client import (
     Pace,
     Piece,
     Progress,
+    Replaced,
     Result,
     WorkerLost,
 )
@@ -356,19 +357,17 @@ def test_a_client_may_be_there_before_the_daemon(tmp_path: Path) -> None:
         box.close()
 
 
-def test_a_lost_worker_is_begun_anew_and_told_so(small: Daemon) -> None:
+def test_a_lost_worker_is_told_and_the_text_goes_on(small: Daemon) -> None:
     edged = Client(small.request_endpoint)
     with edged.stream("n=4000 delay=0.01", max_tokens=60, deadline_s=60) as stream:
         for _ in range(3):
             next(stream)
         os.kill(small.worker_pid(), signal.SIGKILL)
         events = list(stream.events())
-    anew = [e for e in events if isinstance(e, Anew)]
-    assert [e.run for e in anew] == [2]
-    assert anew[0].discarded.startswith("t0 t1 t2 ")
-    after = events[events.index(anew[0]) :]
-    assert "".join(e.text for e in after if isinstance(e, Piece)) == stream.result.text == stream.text
-    assert stream.result.usage.completion_tokens == 60
+    assert [e.reason for e in events if isinstance(e, Replaced)] == ["SIGKILL"]
+    assert not any(isinstance(e, Anew) for e in events)
+    assert stream.result.text == stream.text == "".join(f"t{n} " for n in range(60))
+    assert (stream.result.usage.completion_tokens, stream.run) == (60, 1)
 
 
 def test_a_prompt_that_kills_workers_is_not_repeated_for_ever(small: Daemon) -> None:
@@ -378,10 +377,12 @@ def test_a_prompt_that_kills_workers_is_not_repeated_for_ever(small: Daemon) -> 
     assert small.wait_status(lambda s: s["ready"], "ready")["watchdog"]["worker_deaths"] == 3
 
 
+@pytest.mark.parametrize("journal", ["ram", "off"])
 @pytest.mark.parametrize("mode", ["reply", "pub", None])
-def test_a_daemon_killed_in_mid_stream(tmp_path: Path, mode: str | None) -> None:
-    """kill -9 and started again: the whole text of the new run arrives, told as anew, without waiting for silence."""
-    box = Daemon(tmp_path, limits=LIMITS).start()
+def test_a_daemon_killed_in_mid_stream(tmp_path: Path, mode: str | None, journal: str) -> None:
+    """kill -9 and started again: the stream goes on; without a journal the whole text of the new run arrives, told as
+    anew. Neither waits for silence."""
+    box = Daemon(tmp_path, limits=LIMITS, journal=journal).start()
     edged = Client(box.request_endpoint)
     prompt = "n=4000 delay=0.005"
     try:
@@ -401,10 +402,12 @@ def test_a_daemon_killed_in_mid_stream(tmp_path: Path, mode: str | None) -> None
             first = edged.ping().instance
             box.stop(signal.SIGKILL)
             box.start(ready=False)
-            pieces = {1: "", 2: ""}
+            pieces = {1: "t0 ", 2: ""}
             for piece in stream:
                 pieces[stream.run] += piece
-        assert pieces[2] == stream.result.text == "".join(f"t{n} " for n in range(50))
+        last = 2 if journal == "off" else 1
+        assert stream.run == last
+        assert pieces[last] == stream.result.text == "".join(f"t{n} " for n in range(50))
         assert stream.result.instance != first
     finally:
         box.close()

@@ -186,7 +186,7 @@ def test_loading_busy_and_a_killed_daemon(tmp_path: Path) -> None:
             box.stop(signal.SIGKILL)
             box.start(ready=False)
             assert (await stream.finish()).usage.completion_tokens == 50
-            assert stream.run == 2
+            assert stream.run == 1, "the next daemon goes on with it"
 
     try:
         box.start(ready=False)

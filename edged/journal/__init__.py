@@ -1,0 +1,1 @@
+"""What was accepted outlives the daemon: records in files (ADR 17)."""

@@ -1,0 +1,101 @@
+"""The journal's bytes. Pure.
+
+    file    = MAGIC, frame(Head), frame(Record)…
+    frame   = length, CRC-32 of the payload (both uint32, little endian), payload (msgpack)
+
+A file is good up to the first frame that is cut short or whose checksum is wrong: a write was torn there, and nothing
+behind it was ever told. A head of another version, or a payload that cannot be read although its checksum is right, is
+a file of another edged: `foreign`.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from edged.broker.record import Record
+
+MAGIC: Final = b"edged journal\n"
+VERSION: Final = 1
+_FRAME: Final = struct.Struct("<II")
+MOST_BYTES: Final = 64 << 20
+"""Of one payload; a length beyond it is no length."""
+
+
+class Head(Struct, frozen=True, array_like=True):
+    """`boot`: the kernel's boot id, since CLOCK_MONOTONIC means something within one boot only."""
+
+    version: int
+    boot: str
+    now: float
+
+
+class Contents(Struct, frozen=True):
+    """`good`: bytes that can be read. `foreign`: why the file is not ours to read, else ""."""
+
+    head: Head | None
+    records: list[Record]
+    good: int
+    foreign: str = ""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_heads = msgspec.msgpack.Decoder(Head)
+_versions = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_records = msgspec.msgpack.Decoder(Record)
+
+
+def frame(payload: bytes) -> bytes:
+    return _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+def head(boot: str, now: float) -> bytes:
+    return MAGIC + frame(_encoder.encode(Head(VERSION, boot, now)))
+
+
+def encode(records: Iterable[Record]) -> bytes:
+    return b"".join([frame(_encoder.encode(record)) for record in records])
+
+
+def decode(data: bytes) -> Contents:
+    """Never raises: whatever the bytes are, it is what can be read of them."""
+    if not data.startswith(MAGIC):
+        torn = MAGIC.startswith(data)
+        return Contents(None, [], 0, "" if torn else "it is no journal")
+    payload, at = _next(data, len(MAGIC))
+    if payload is None:
+        return Contents(None, [], 0)
+    try:
+        version = msgspec.msgpack.decode(_versions.decode(payload)[0])
+        if version != VERSION:
+            return Contents(None, [], 0, f"version {version}, this edged knows {VERSION}")
+        first = _heads.decode(payload)
+    except (msgspec.MsgspecError, IndexError):
+        return Contents(None, [], 0, "its head cannot be read")
+    records: list[Record] = []
+    while True:
+        payload, after = _next(data, at)
+        if payload is None:
+            return Contents(first, records, at)
+        try:
+            records.append(_records.decode(payload))
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return Contents(first, records, at, "a record cannot be read")
+        at = after
+
+
+def _next(data: bytes, at: int) -> tuple[bytes | None, int]:
+    """The payload at `at`, and where the next frame begins; None: there is no whole one."""
+    if len(data) - at < _FRAME.size:
+        return None, at
+    size, checksum = _FRAME.unpack_from(data, at)
+    begin = at + _FRAME.size
+    payload = data[begin : begin + size]
+    if size > MOST_BYTES or len(payload) < size or zlib.crc32(payload) != checksum:
+        return None, at
+    return payload, begin + size
