@@ -27,7 +27,7 @@ serve: setup model  ## run the daemon in the foreground with $(CONFIG); Ctrl-C s
 FLOORS = $(wildcard tests/unit tests/wire tests/engine)
 
 test: setup model lint  ## lint, then all tests; the last line is pytest's summary
-	@$(PY) -m pytest $(FLOORS) $(PYTEST_ARGS)
+	@$(PY) -m pytest -n 2 --dist loadgroup $(FLOORS) $(PYTEST_ARGS)
 
 lint: setup  ## ruff, mypy, yamllint, codespell
 	@.venv/bin/ruff check .

@@ -7,6 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -16,3 +17,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # `make test &` in a scri
 
 settings.register_profile("edged", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("edged")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For `-n 2`: the engine floor computes on all cores, so one process runs it and the other the rest, by file."""
+    for item in items:
+        group = "engine" if item.path.parent.name == "engine" else item.path.stem
+        item.add_marker(pytest.mark.xdist_group(group))

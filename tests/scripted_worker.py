@@ -8,6 +8,9 @@ A prompt is words `key=value`:
     die=KILL@7   sends itself that signal when it has said 7 tokens (`die=KILL@0`: when it starts)
     refuse=context_overflow
     word=…       what each token says, instead of "t0 ", "t1 ", …
+    tag=x        tokens are "x0 ", "x1 ", …
+    once=1       `die` and `hang` only where it is not carried on
+    hang=7       stops altogether, as a stuck decode does, when it has said 7 tokens
     stall=1      takes the request and says nothing more
     show=1       the answer's one token is what the worker was given: "head=1 turns=2,2 messages=6 last=…" (last: the
                  last word of each message, for the order)
@@ -16,7 +19,11 @@ A prompt is words `key=value`:
 The first text of an `embed` may be `refuse=…`, `die=KILL`, `stall=1`, `dim=8` (numbers in a vector); the last message
 of a `warm` may be `stall=1`.
 
-Environment EDGED_SCRIPT: `load=fail`, `load=die`, `load=garbage`, `load=never`, `load=0.5` (seconds), `sequences=4`.
+A carried request goes on with the token after the last one it said; its prompt is read again where nothing was said.
+`Pace` stretches delays. Token ids are 1, 2, …; a prompt has as many tokens as words, and must fit the context.
+
+Environment EDGED_SCRIPT: `load=fail`, `load=die`, `load=garbage`, `load=never`, `load=0.5` (seconds), `sequences=4`,
+`refuse=big` (models with that in their path are refused).
 """
 
 from __future__ import annotations
@@ -27,10 +34,12 @@ import select
 import signal
 import socket
 import time
+from array import array
 
 from edged import link
 from edged.messages import (
     Abort,
+    Beat,
     Done,
     Down,
     Embed,
@@ -38,7 +47,9 @@ from edged.messages import (
     Load,
     LoadFailed,
     Loading,
+    Pace,
     Prefilled,
+    Prompted,
     Quit,
     Ready,
     Refused,
@@ -51,6 +62,7 @@ from edged.messages import (
     Warm,
     Warmed,
 )
+from edged.system.fingerprint import fingerprint
 
 
 def words(text: str) -> dict[str, str]:
@@ -75,9 +87,13 @@ class Run:
         self.total = max(1, len(text.split()))
         self.chunks = int(self.script.get("chunks", 1))
         self.chunk = 0
-        self.said = 0
+        self.carried = start.carried is not None
+        self.said = len(start.carried.ids) // 4 if start.carried else 0
+        if self.said:
+            self.chunk = self.chunks
         self.want = min(start.max_tokens, int(self.script.get("n", 5)))
         self.next_at = 0.0
+        self.stretch = 1.0
         self.dropped = min(int(self.script.get("drop", 0)), len(start.turns))
 
     def step(self, now: float) -> list[Up]:
@@ -86,18 +102,23 @@ class Run:
             self.want, self.script["word"] = 1, shown(self.start)
         if self.chunk < self.chunks:
             self.chunk += 1
-            self.next_at = now + float(self.script.get("pdelay", 0))
+            self.next_at = now + float(self.script.get("pdelay", 0)) * self.stretch
             done = max(1, self.total * self.chunk // self.chunks)
             return [Prefilled(rid, done, self.total, 0, self.dropped)]
         self._die_if_told()
         if self.said >= self.want:
             return [Done(rid, "length" if self.want == self.start.max_tokens else "stop", None)]
-        text = self.script.get("word", f"t{self.said} ")
+        text = self.script.get("word", f"{self.script.get('tag', 't')}{self.said} ")
         self.said += 1
-        self.next_at = now + float(self.script.get("delay", 0))
+        self.next_at = now + float(self.script.get("delay", 0)) * self.stretch
         return [Sampled(rid, [self.said], text)]
 
     def _die_if_told(self) -> None:
+        if self.carried and "once" in self.script:
+            return
+        if self.said == int(self.script.get("hang", -1)):
+            while True:
+                time.sleep(60)
         name, _, after = self.script.get("die", "").partition("@")
         if name and self.said >= int(after):
             os.kill(os.getpid(), getattr(signal, f"SIG{name}"))
@@ -109,6 +130,10 @@ class Worker:
         self.reader = link.DownReader()
         self.sequences = int(script.get("sequences", 4))
         self.load = script.get("load", "0")
+        self.refuse = script.get("refuse", "")
+        self.context = 0
+        self.stretch = 1.0
+        self.made = 0
         self.waiting: list[Run] = []
         self.running: list[Run] = []
         self.active = 0.0
@@ -129,6 +154,9 @@ class Worker:
         if self.load == "fail":
             self.say(LoadFailed("test", "told to fail"))
             raise SystemExit(1)
+        if self.refuse and self.refuse in load.model_path:
+            self.say(LoadFailed("memory", "told to refuse this model"))
+            raise SystemExit(1)
         if self.load == "die":
             os.kill(os.getpid(), signal.SIGABRT)
         if self.load == "garbage":
@@ -141,6 +169,8 @@ class Worker:
         facts = {"name": "scripted", "architecture": "none", "description": "scripted", "chat_template": "model"}
         sizes = {"parameters": 0, "size_bytes": 0, "train_context": 0, "context": load.context, "vocab": 256}
         rest = {"threads": [], "load_ms": 1.0, "kv_bytes": 0, "build": "none", "warnings": []}
+        self.context = load.context
+        rest["fingerprint"] = fingerprint(load.model_path)
         self.say(Ready(**facts, **sizes, **rest, sequences=self.sequences, prefill_chunk=load.prefill_chunk))
 
     def loop(self) -> None:
@@ -155,18 +185,23 @@ class Worker:
             out: list[Up] = []
             now = time.monotonic()
             for run in [run for run in self.running if run.next_at <= now]:
+                run.stretch = self.stretch
                 out += run.step(now)
+                self.made += 1
                 if isinstance(out[-1], Done):
                     self.running.remove(run)
                     out.append(self.slots())
             if out:
-                self.say(*out)
+                self.say(*out, Beat(self.made))
 
     def take(self, message: Down) -> None:
         match message:
             case Start(rid=rid):
                 run = Run(message)
-                if "refuse" in run.script:
+                if run.total + run.said + 1 > self.context:
+                    sizes = f"{run.total} + {run.said} + 1 > {self.context}"
+                    self.say(Refused(rid, "context_overflow", f"the prompt does not fit: {sizes}"))
+                elif "refuse" in run.script:
                     self.say(Refused(rid, run.script["refuse"], "told to refuse (9 tokens, 8 fit)"))
                 elif "stall" not in run.script:
                     self.waiting.append(run)
@@ -189,6 +224,8 @@ class Worker:
             case Warm(rid=rid, messages=turns):
                 if "stall" not in words(turns[-1].content):
                     self.say(Warmed(rid, sum(len(t.content.split()) for t in turns), 1))
+            case Pace(duty=duty):
+                self.stretch = 1 / duty
             case Load():
                 self.ready(message)
             case Quit():
@@ -198,6 +235,8 @@ class Worker:
         while self.waiting and len(self.running) < self.sequences:
             run = self.waiting.pop(0)
             self.running.append(run)
+            if not run.carried:
+                self.say(Prompted(run.start.rid, array("I", range(run.total)).tobytes(), 0, []))
             self.say(Prefilled(run.start.rid, 0, run.total, 0, run.dropped), self.slots())
 
     def slots(self) -> Slots:

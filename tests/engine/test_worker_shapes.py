@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from conftest import GREEDY, Answer, Worker
 
-from edged.messages import Abort, Done, FunctionCall, Message, Refused, Sampling, Shape, ToolCall
+from edged.messages import Abort, Done, Forget, FunctionCall, Message, Refused, Sampling, Shape, ToolCall
 
 SCHEMAS = [
     {"type": "object", "properties": {"name": {"type": "string", "maxLength": 20}}, "required": ["name"]},
@@ -98,8 +98,11 @@ def test_what_ends_by_itself_is_valid(worker: Worker, schema: dict) -> None:
 
 
 def test_the_same_seed_gives_the_same(worker: Worker) -> None:
-    first, again = (shaped(worker, by_schema(SCHEMAS[1]), sampling=WILD[0]) for _ in range(2))
-    assert first.ids == again.ids
+    ids = []
+    for _ in range(2):
+        worker.send(Forget(""))  # this worker has no snapshots: what is resident lies beside, and moves last bits
+        ids.append(shaped(worker, by_schema(SCHEMAS[1]), sampling=WILD[0]).ids)
+    assert ids[0] == ids[1]
 
 
 def test_an_answer_that_is_complete_ends_at_once(worker: Worker) -> None:
