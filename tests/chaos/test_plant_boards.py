@@ -24,7 +24,6 @@ def test_where_the_firmware_alone_would_do(seed):
     runs = [watched(board, Watchdog()) for board in boards]
     best = [clairvoyant(board).tokens for board in boards]
     firmware = [stock(board, holding=True).tokens for board in boards]
-    print(f"seed {seed}")
     assert max(max(run.first_c, run.later_c) for run in runs) <= 80
     assert max(level for run in runs for _, level in run.levels) == 1
     assert sum(run.reloads for run in runs) == 0
@@ -36,7 +35,6 @@ def test_where_the_firmware_alone_would_do(seed):
 def test_where_it_would_not(seed):
     """Never above 80 °C, at most one reload."""
     runs = [watched(board, Watchdog()) for board in of_kind("hard", BOARDS, seed)]
-    print(f"seed {seed}")
     assert max(max(run.first_c, run.later_c) for run in runs) <= 80
     assert max(run.reloads for run in runs) <= 1
 

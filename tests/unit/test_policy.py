@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -145,7 +147,7 @@ def test_up_and_down_a_ramp_each_level_once():
     rig = Rig()
     up = [60 + n / 10 for n in range(300)]
     seen = [rig.see(board(value)).level for value in [*up, *reversed(up), *[60.0] * 120]]
-    steps = [level for before, level in zip(seen, seen[1:], strict=False) if level is not before]
+    steps = [level for before, level in itertools.pairwise(seen) if level is not before]
     assert steps == [WARM, HOT, CRITICAL, HOT, WARM, NORMAL]
 
 
