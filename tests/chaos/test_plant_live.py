@@ -1,5 +1,5 @@
-"""An hour on a modelled board in a minute, with the real daemon: sensors through the fake root, pacing over the link and
-through the clock's limit, a stream that never stops."""
+"""An hour on a modelled board in a minute, with the real daemon: sensors through the fake root, pacing over the link
+and through the clock's limit, one stream after the other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOO_LATE_C = 1.0
 def test_an_hour_at_full_load(tmp_path, group, number, least):
     """Never (but for being late) above 80 °C, at most one reload, text without a hole, and nearly the tokens that the
     rules alone write on the same board."""
-    plant = Plant(tmp_path / "root", group, number, 11, SCALE)
+    plant = Plant(tmp_path / "root", group, number, 11, scale=SCALE)
     profiles = [{"name": "best"}, {"name": "small", "context": 2048}]
     box = PlantDaemon(tmp_path / "box", plant, profiles=profiles)
     try:
@@ -48,7 +48,7 @@ def test_an_hour_at_full_load(tmp_path, group, number, least):
         )
         assert plant.peak_c <= 80 + TOO_LATE_C, facts
         assert share >= least, facts
-        assert status["worker"]["starts"] <= 2, facts
+        assert status["watchdog"]["worker_starts"] <= 2, facts
         assert "warm" in levels, facts
         assert box.stop() == 0
         assert int((plant.root.policy / "scaling_max_freq").read_text()) == plant.board.clocks[-1] * 1000

@@ -22,7 +22,7 @@ class Plant:
     """`scale` seconds of the board's pass in one of ours. A thread reads what daemon and worker set, and writes what
     the sensors say."""
 
-    def __init__(self, path: Path, group: str, number: int, seed: int, scale: float, air: Air = warming) -> None:
+    def __init__(self, path: Path, group: str, number: int, seed: int, *, scale: float, air: Air = warming) -> None:
         self.board = of_kind(group, number + 1, seed)[-1]
         clocks = self.board.clocks
         self.root = Root(path, clocks=(clocks[0] * 1000, clocks[-1] * 1000))

@@ -102,6 +102,18 @@ def test_a_profile_that_presses_by_itself_does_not_come_and_go():
     assert waits == sorted(waits)
 
 
+def test_a_step_up_that_lasted_is_no_mistake():
+    rig = Rig(profiles=2)
+    for _ in range(2 * 3600):
+        rig.see(board(50, 300 if rig.last.profile == 0 else 2000))
+    rig.see(board(), 2 * 3600)
+    assert rig.last.profile == 0
+    rig.see(board(80), 3)
+    assert rig.last.profile == 1
+    rig.see(board(), 130)
+    assert rig.last.profile == 0
+
+
 def test_a_model_too_big_to_be_loaded_at_all_is_tried_ever_more_rarely():
     rig = Rig(profiles=1)
     for _ in range(3600):
