@@ -1,9 +1,9 @@
 """A level → what is done about it: which profile or none, which pace, what clock. Pure.
 
 * *warm* by heat: pacing towards `pacing.target_c`. *Any heat* is paced; below warm less its hysteresis all is let go.
-* *hot* by heat: pacing aims below where hot is left, so that it is left; the next smaller profile when pacing is at its
-  end, for as long as it has reach a reload would cost a load of the model and gain nothing. By memory: the next smaller
-  profile. Still hot `reload_s` later: the next. With nothing smaller: no reload, only the gate.
+* *hot* by heat: pacing aims below where hot is left, so that it is left. The next smaller profile when pacing is at its
+  end, or has not got the board below hot in `hold_s`: a reload costs a load of the model, and where pacing suffices it
+  gains nothing. By memory: the next smaller profile at once. Still hot `reload_s` later: the next. With nothing smaller: no reload, only the gate.
 * *critical*: unloaded. Loaded again at warm or better, in the next smaller profile than it had.
 * *Up again*, one profile at a time: at normal, `hold_s` after the level became so and `reload_s` after the last reload.
   A step up that had to be undone within 10 · reload_s doubles that wait, up to 64 times: a profile that presses the
@@ -62,6 +62,7 @@ class Ladder:
         self._stepped_up_at = float("-inf")
         self._patience = 0
         self._memory = Level.NORMAL
+        self._hot_since: float | None = None
         self._why = ""
 
     # ---- facts -----------------------------------------------------------------------------------------------
@@ -94,6 +95,7 @@ class Ladder:
 
     def course(self, verdict: Verdict, readings: Readings, now: float) -> Course:
         self._pace(verdict, readings, now)
+        self._still_hot(verdict, readings, now)
         self._choose(verdict, now)
         shrink = verdict.memory > self._memory
         self._memory = verdict.memory
@@ -137,7 +139,7 @@ class Ladder:
                 self._reload(self._profile, now, "loaded again")
         elif self._pinned is not None:
             self._why = "pinned"
-        elif self._too_much(verdict):
+        elif self._too_much(verdict, now):
             if smaller != self._profile and rested:
                 self._note_undone(now)
                 self._reload(smaller, now, verdict.why)
@@ -145,8 +147,20 @@ class Ladder:
             self._stepped_up_at = now
             self._reload(self._profile - 1, now, "back to a better profile")
 
-    def _too_much(self, verdict: Verdict) -> bool:
-        return verdict.memory >= Level.HOT or (verdict.heat >= Level.HOT and self._pacing.exhausted)
+    def _still_hot(self, verdict: Verdict, readings: Readings, now: float) -> None:
+        """Since when every look at the board has found it hot."""
+        temperature = readings.temperature_c
+        cooler = temperature is not None and temperature < self._rules.heat.hot_c
+        if verdict.heat < Level.HOT or (cooler and not (readings.throttled or readings.soft_limit)):
+            self._hot_since = None
+        elif self._hot_since is None:
+            self._hot_since = now
+
+    def _too_much(self, verdict: Verdict, now: float) -> bool:
+        if verdict.memory >= Level.HOT:
+            return True
+        lasts = self._hot_since is not None and now - self._hot_since >= self._rules.hold_s
+        return verdict.heat >= Level.HOT and (self._pacing.exhausted or lasts)
 
     def _may_step_up(self, verdict: Verdict, now: float) -> bool:
         if float("-inf") < self._stepped_up_at <= now - UNDONE * self._rules.reload_s:

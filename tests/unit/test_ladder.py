@@ -48,7 +48,7 @@ def test_hot_steps_down_as_long_as_it_stays_hot_and_comes_back_step_by_step():
     assert rig.see(board(80), 2).profile == 0
     course = rig.see(board(80))
     assert course.profile == 1
-    assert course.why == "80.0 °C for 3 samples (hot from 80)"
+    assert course.why == "80.0 °C for 3 samples (hot from 78)"
     assert rig.see(board(80), 59).profile == 1
     assert rig.see(board(80)).profile == 2
     rig.see(board(80), 600)
@@ -142,16 +142,18 @@ def test_pacing_with_reach_is_no_reason_to_reload():
     rig.see(board(81), 3)
     assert rig.verdict.level is HOT
     assert rig.last.profile == 0
-    efforts = []
-    for _ in range(400):
-        rig.see(board(81))
-        efforts.append(rig.ladder.effort)
-        if rig.last.profile:
-            break
-    assert rig.last.profile == 1  # it stayed hot until nothing was left to turn
-    assert rig.last.frequency_khz == 600_000
-    assert rig.last.pace == Pace(duty=0.3, threads=1)
-    assert efforts == sorted(efforts, reverse=True)
+    rig.see(board(77), 20)  # not hot to the eye, though the level holds
+    assert rig.last.profile == 0
+    rig.see(board(81), 30)
+    assert rig.last.profile == 0
+    rig.see(board(81), 1)
+    assert rig.last.profile == 1  # pacing has not got it below in hold_s
+    assert rig.ladder.effort < 1
+
+
+def test_pacing_at_its_end_reloads_at_once():
+    rig = Rig(Watchdog(pacing=Pacing(least_duty=1.0, knobs=["duty"])), profiles=2)
+    assert rig.see(board(79), 3).profile == 1
 
 
 def test_while_hot_it_aims_below_where_hot_is_left():
