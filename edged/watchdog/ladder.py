@@ -3,7 +3,8 @@
 * *warm* by heat: pacing towards `pacing.target_c`. *Any heat* is paced; below warm less its hysteresis all is let go.
 * *hot* by heat: pacing aims below where hot is left, so that it is left. The next smaller profile when pacing is at its
   end, or has not got the board below hot in `hold_s`: a reload costs a load of the model, and where pacing suffices it
-  gains nothing. By memory: the next smaller profile at once. Still hot `reload_s` later: the next. With nothing smaller: no reload, only the gate.
+  gains nothing. By memory: the next smaller profile at once. Still hot `reload_s` later: the next. With nothing
+  smaller: no reload, only the gate.
 * *critical*: unloaded. Loaded again at warm or better, in the next smaller profile than it had.
 * *Up again*, one profile at a time: at normal, `hold_s` after the level became so and `reload_s` after the last reload.
   A step up that had to be undone within 10 · reload_s doubles that wait, up to 64 times: a profile that presses the
