@@ -48,7 +48,7 @@ def test_hot_steps_down_as_long_as_it_stays_hot_and_comes_back_step_by_step():
     assert rig.see(board(80), 2).profile == 0
     course = rig.see(board(80))
     assert course.profile == 1
-    assert course.why == "80.0 °C for 3 samples (hot from 78)"
+    assert course.why == "80.0 °C for 3 samples (hot from 79)"
     assert rig.see(board(80), 59).profile == 1
     assert rig.see(board(80)).profile == 2
     rig.see(board(80), 600)

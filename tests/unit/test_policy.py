@@ -41,8 +41,8 @@ class Rig:
     [
         (board(69.9), NORMAL),
         (board(70), WARM),
-        (board(77.9), WARM),
-        (board(78), HOT),
+        (board(78.9), WARM),
+        (board(79), HOT),
         (board(84), CRITICAL),
         (board(50, throttled=True), HOT),
         (board(50, soft_limit=True), HOT),
@@ -83,8 +83,8 @@ def test_one_sample_alone_is_noise():
 def test_words():
     rig = Rig()
     verdict = rig.see(board(81), 3)
-    assert verdict.why == "81.0 °C for 3 samples (hot from 78)"
-    assert verdict.back == "below 73 °C for 30 s"
+    assert verdict.why == "81.0 °C for 3 samples (hot from 79)"
+    assert verdict.back == "below 74 °C for 30 s"
     assert verdict.since == rig.now
     verdict = Rig().see(board(50, 340), 3)
     assert verdict.why == "340 MB available for 3 samples (hot below 12 % or 350 MB)"
@@ -137,7 +137,7 @@ def test_no_meminfo_keeps_the_level():
 
 
 def test_a_saw_at_a_threshold_is_one_transition():
-    for threshold, changes in ((70, 1), (78, 2), (84, 2)):  # 77 is warm, 83 hot already
+    for threshold, changes in ((70, 1), (79, 2), (84, 2)):  # 78 is warm, 83 hot already
         rig = Rig()
         seen = [rig.see(board(threshold + (1 if n // 4 % 2 else -1))).level for n in range(4000)]
         assert sum(a is not b for a, b in zip([NORMAL, *seen], seen, strict=False)) == changes
