@@ -29,6 +29,7 @@ from edged.client import (
     Pace,
     Piece,
     Progress,
+    Replaced,
     Result,
     WorkerLost,
 )
@@ -356,19 +357,17 @@ def test_a_client_may_be_there_before_the_daemon(tmp_path: Path) -> None:
         box.close()
 
 
-def test_a_lost_worker_is_begun_anew_and_told_so(small: Daemon) -> None:
+def test_a_lost_worker_is_told_and_the_text_goes_on(small: Daemon) -> None:
     edged = Client(small.request_endpoint)
     with edged.stream("n=4000 delay=0.01", max_tokens=60, deadline_s=60) as stream:
         for _ in range(3):
             next(stream)
         os.kill(small.worker_pid(), signal.SIGKILL)
         events = list(stream.events())
-    anew = [e for e in events if isinstance(e, Anew)]
-    assert [e.run for e in anew] == [2]
-    assert anew[0].discarded.startswith("t0 t1 t2 ")
-    after = events[events.index(anew[0]) :]
-    assert "".join(e.text for e in after if isinstance(e, Piece)) == stream.result.text == stream.text
-    assert stream.result.usage.completion_tokens == 60
+    assert [e.reason for e in events if isinstance(e, Replaced)] == ["SIGKILL"]
+    assert not any(isinstance(e, Anew) for e in events)
+    assert stream.result.text == stream.text == "".join(f"t{n} " for n in range(60))
+    assert (stream.result.usage.completion_tokens, stream.run) == (60, 1)
 
 
 def test_a_prompt_that_kills_workers_is_not_repeated_for_ever(small: Daemon) -> None:

@@ -162,15 +162,16 @@ def test_a_stored_reply_as_a_stream(box: Daemon) -> None:
             assert end["error"]["code"] == "id_conflict"
 
 
-def test_a_dead_worker_ends_the_turn_and_frees_the_session(tmp_path: Path) -> None:
+def test_a_turn_goes_on_with_the_next_worker(tmp_path: Path) -> None:
     with running(tmp_path, watchdog={"restart": {"max": 100, "backoff_s": 0.01}}) as box, box.client() as client:
         say(client, "n=1", id="a")
-        victim = client.ask(**body("n=50 die=KILL@3", id="b"))
+        victim = client.ask(**body("n=50 once=1 die=SEGV@3", id="b"))
         after = client.ask(**body("show=1", id="c"))
         replies = dict(client.receive() for _ in range(2))
-        assert replies[victim]["error"]["code"] == "worker_lost"
-        assert replies[after]["text"].startswith("head=0 turns=2 messages=3 ")
-        assert ids(client) == ["a", "c"]
+        assert replies[victim]["text"] == "".join(f"t{n} " for n in range(50))
+        assert (replies[victim]["restarts"], replies[victim]["session"]) == (1, "s")
+        assert replies[after]["text"].startswith("head=0 turns=2,2 messages=5 ")
+        assert ids(client) == ["a", "b", "c"]
 
 
 @root
