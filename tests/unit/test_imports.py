@@ -41,6 +41,11 @@ PURE_WORKER = tuple(
         "logprobs",
     ]
 )
+PURE_WATCHDOG = (
+    *(f"edged.watchdog.{name}" for name in ("budget", "change", "descent", "fit", "happenings", "readings", "stall")),
+    *(f"edged.watchdog.{name}" for name in ("ladder", "pacing", "policy", "stair")),
+    "edged.observe.watch",
+)
 PURE_CLIENT = tuple(
     f"edged.client.{name}"
     for name in ("steps", "errors", "replies", "reading", "choice", "attempts", "exchange", "call")
@@ -105,6 +110,8 @@ def broken(module: str, imported: Iterator[str]) -> list[str]:
             out.append(f"{module} imports {name}: the broker is pure")
         if below(module, "edged.client") and not client_may(module, name):
             out.append(f"{module} imports {name}: a client has no more than {', '.join(CLIENT_MAY)}, and pure rules")
+        if module in PURE_WATCHDOG and below(name, *IMPURE, "zmq"):
+            out.append(f"{module} imports {name}: it is pure")
         if module in PURE_WORKER and below(name, *PURE_WORKER_NOT):
             out.append(f"{module} imports {name}: it is pure")
     return out
@@ -168,6 +175,7 @@ def test_the_checker_sees_each_rule_broken():
         ("edged.broker.table", "if TYPE_CHECKING:\n    import socket"),
         ("edged.worker.scheduler", "import threading"),
         ("edged.worker.chat", "import os"),
+        ("edged.watchdog.policy", "import time"),
         ("edged.client.sync", "from edged import config"),
         ("edged.client.base", "import zmq"),
         ("edged.client.exchange", "import time"),
