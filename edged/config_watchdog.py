@@ -26,7 +26,7 @@ class Heat(Section, frozen=True):
     """Degrees Celsius. `samples` in a row make a level; `zones`: types of thermal zones, empty: all."""
 
     warm_c: Celsius = 70
-    hot_c: Celsius = 78
+    hot_c: Celsius = 80
     critical_c: Celsius = 84
     hysteresis_c: Annotated[float, Meta(ge=0, le=50)] = 5
     samples: Annotated[int, Meta(ge=1, le=1000)] = 3
@@ -52,7 +52,7 @@ class Pacing(Section, frozen=True):
     """Less heat by working less hard; `target_c` is what it aims at, in the course of `settle_s`."""
 
     knobs: list[Knob] = msgspec.field(default_factory=lambda: ["frequency", "threads", "duty"])
-    target_c: Celsius = 76
+    target_c: Celsius = 77
     settle_s: Seconds = 60
     least_duty: Annotated[float, Meta(ge=0.05, le=1)] = 0.3
 

@@ -116,7 +116,9 @@ class Ladder:
             if temperature is not None and (readings.throttled or readings.soft_limit):
                 temperature = max(temperature, target + BELOW_C)
         if temperature is None and verdict.heat is Level.NORMAL:
-            temperature = 0.0  # a box without sensors, or one look that failed: nothing to pace for
+            temperature = (
+                heat.warm_c - heat.hysteresis_c - 1
+            )  # no sensors, or one look that failed: nothing to pace for
         self._pacing.step(temperature, target, now)
 
     def _choose(self, verdict: Verdict, now: float) -> None:
@@ -147,9 +149,8 @@ class Ladder:
         return verdict.memory >= Level.HOT or (verdict.heat >= Level.HOT and self._pacing.exhausted)
 
     def _may_step_up(self, verdict: Verdict, now: float) -> bool:
-        if now - self._stepped_up_at >= UNDONE * self._rules.reload_s:
-            settled = self._stepped_up_at > self._reloaded_at
-            self._patience = 0 if settled else self._patience
+        if float("-inf") < self._stepped_up_at <= now - UNDONE * self._rules.reload_s:
+            self._patience = 0
         wait = max(self._rules.hold_s, self._rules.reload_s) * (1 << self._patience)
         return now - verdict.since >= self._rules.hold_s and now - self._reloaded_at >= wait
 

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from edged.config_watchdog import Watchdog
 from edged.messages import Pace
 
-GAIN: Final = 0.12
+GAIN: Final = 0.16
 """Effort per °C, as part of the effort at hand. A Pi 5 without a cooler is some 50 °C warmer at full effort than idle:
 0.02 per °C at rest."""
 

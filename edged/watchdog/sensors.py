@@ -26,6 +26,7 @@ class Sensors:
         self._sys = os.path.join(root, "sys")
         self._wanted = zones
         self._known: set[str] = set()
+        self._had_bits = False
 
     def read(self, missing: list[str], alarms: list[str]) -> dict[str, Any]:
         """Fields of `Readings`; what is amiss is added to the lists."""
@@ -64,14 +65,14 @@ class Sensors:
         found = glob.glob(os.path.join(glob.escape(self._sys), "devices/platform/soc*/*firmware/get_throttled"))
         bits = _hexadecimal(found[0]) if found else None
         if bits is not None:
-            self._known.add("throttle bits")
+            self._had_bits = True
             return {
                 "throttled": bool(bits & THROTTLED),
                 "soft_limit": bool(bits & SOFT_LIMIT),
                 "capped": bool(bits & CAPPED),
                 "under_voltage": bool(bits & UNDER_VOLTAGE) or under_voltage is True,
             }
-        if found or "throttle bits" in self._known:
+        if found or self._had_bits:
             alarms.append("throttle bits: nonsense" if found else "throttle bits: vanished")
         else:
             missing.append("throttle bits")

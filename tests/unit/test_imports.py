@@ -176,6 +176,7 @@ def test_the_checker_sees_each_rule_broken():
         ("edged.worker.scheduler", "import threading"),
         ("edged.worker.chat", "import os"),
         ("edged.watchdog.policy", "import time"),
+        ("edged.watchdog.ladder", "from os import path"),
         ("edged.client.sync", "from edged import config"),
         ("edged.client.base", "import zmq"),
         ("edged.client.exchange", "import time"),
