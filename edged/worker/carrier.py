@@ -40,7 +40,7 @@ class Carrier:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine, self._scheduler, self._files, self._clock = engine, scheduler, files, clock
-        self._copying = Copying(engine.chunk, whole=engine.exact)
+        self._copying = Copying(engine.chunk, whole=engine.exact, window=engine.window)
         self._requests: dict[int, _Carried] = {}
         self._rids: dict[str, int] = {}
         self._cell_bytes = 0.0

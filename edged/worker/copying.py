@@ -3,7 +3,8 @@
 * Due are 32 new tokens, and a pause of SHARE times what the last copy took: copying is at most 1 % of the time then,
   whatever the model and the board, and whoever runs: the pause holds for all requests together.
 * At most `most` tokens at a time, a multiple of the prefill chunk: a long prompt that was cached is caught up in parts,
-  each of which ends where a piece of the prompt would.
+  each of which ends where a piece of the prompt would; and at most a sliding window, of which a copy has the last one
+  only (a hole would change the place of what comes after it, and with it the last bits).
 * Memory that cannot be cut in pieces (`whole`) is copied from 0 each time, under the same rule.
 * The request that has the most to lose comes first.
 * What fails (no room, no file system), and `Shrink`, hold everything for HOLD_S.
@@ -33,12 +34,13 @@ class Due:
 class Copying:
     chunk: int
     whole: bool
+    window: int = 0
     not_before: float = float("-inf")
     copied: dict[int, int] = field(default_factory=dict)
 
     @property
     def most(self) -> int:
-        return max(MOST // self.chunk, 1) * self.chunk
+        return max(min(MOST, self.window or MOST) // self.chunk, 1) * self.chunk
 
     def begin(self, rid: int, at: int = 0) -> None:
         self.copied[rid] = at

@@ -70,9 +70,11 @@ class Request(Reading):
         """The next token: what to say, and whether that was the last. Raises GrammarError."""
         if self._vocabulary.is_end(token):
             return self._end([], "", [], "stop", None)
+        return self._next(token, [self.logprobs.of(token)] if self.logprobs else [])
+
+    def _next(self, token: int, told: list[TokenLogprob]) -> tuple[list[Up], bool]:
         self.count += 1
         self.last = token
-        told = [self.logprobs.of(token)] if self.logprobs else []
         piece = self._vocabulary.piece(token)
         if self._whole is not None:
             self._whole.automaton.work = 0
@@ -94,7 +96,7 @@ class Request(Reading):
         """
         for token in ids:
             self.sampler.accept(token)
-            said, ended = self.accept(token)
+            said, ended = self._next(token, [])
             if ended:
                 return next(m for m in said if isinstance(m, Done))
         return None

@@ -39,6 +39,9 @@ PURE_WORKER = tuple(
         "form",
         "answer",
         "logprobs",
+        "checkformat",
+        "copying",
+        "pacing",
     ]
 )
 PURE_WATCHDOG = (
