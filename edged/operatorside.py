@@ -95,7 +95,9 @@ class OperatorSide:
         self._apply(config)
         self._worker.healed()
         self._watch.reconfigure(config)
-        reloading = self._supervisor.reconfigure(Plan(config, self._index(config)), now)
+        plan = Plan(config, self._index(config))
+        reloading = self._supervisor.reconfigure(plan, now)
+        self._watch.chosen(plan.index, now)
         self._log.info("configuration_applied", config=config.path, reloading=reloading)
         return reloading
 

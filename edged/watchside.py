@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+import msgspec
+
 from edged import messages as m
 from edged.broker.broker import Broker
 from edged.broker.instructions import Instruction
@@ -79,7 +81,6 @@ class WatchSide:
         if before.watchdog != config.watchdog or len(before.profiles) != len(config.profiles):
             self._sampler.stop()
             self._begin(config)
-            self._ladder.changed(self._supervisor.plan.index, time.monotonic())
         self.pin(self.pinned if self.pinned in names(config) else None)
 
     def stop(self) -> None:
@@ -170,8 +171,10 @@ class WatchSide:
         self._ladder.changed(self._supervisor.plan.index, now)
 
     def chosen(self, index: int, now: float) -> None:
-        """An operator has this profile loaded; the ladder goes on from there."""
-        self._ladder.changed(index, now)
+        """An operator has this profile run; the ladder goes on from there."""
+        if index != self._course.profile:
+            self._ladder.changed(index, now)
+            self._course = msgspec.structs.replace(self._course, profile=index)
 
     def pin(self, name: str | None) -> None:
         """An operator's choice, whatever the level; None: the watchdog chooses."""

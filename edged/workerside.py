@@ -66,8 +66,11 @@ class WorkerSide:
         """What has happened to the worker is told, until nothing more comes of it."""
         while happenings := self._supervisor.take():
             self._happened(happenings, now)
-        if self._supervisor.step is Step.LOADING:
-            self._broker.trying_again()
+        match self._supervisor.step:
+            case Step.LOADING:
+                self._broker.trying_again()
+            case Step.UP:
+                self._broker.gate.smaller = self._supervisor.plan.index > 0
         self._unclog(now)
 
     def _save_when_drained(self) -> None:
@@ -140,7 +143,6 @@ class WorkerSide:
         self._log.info("model_ready", **facts)
         for warning in ready.warnings:
             self._log.warning("model_warning", text=warning)
-        self._broker.gate.smaller = plan.index > 0
         if self.watch is not None:
             self.watch.worker_ready(ready, now)
         self._do(self._broker.worker_ready(model, ready.sequences, ready.fingerprint, now), now)

@@ -2,7 +2,7 @@
 
 Hashing reads the whole file (half a minute on an SD card), so a hash is remembered by path, size and modification
 time in `state_dir/hashes.json`. A hash that the configuration names is compared before the worker starts; without one
-it is computed afterwards, for `status`.
+it is computed afterwards, for `status`, by another thread: a smaller profile that is wanted now does not wait for it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Finding = Checked | Hashed | Rejected
 
 
 class Preflight:
-    """One thread; `check` asks, `findings` answers, `wake` is called when there is an answer."""
+    """Two threads; `check` asks, `findings` answers, `wake` is called when there is an answer."""
 
     def __init__(self, state_dir: str, wake: Callable[[], None]) -> None:
         self._cache = os.path.join(state_dir, _CACHE)
@@ -59,7 +59,10 @@ class Preflight:
         self._number = 0
         self._asked: queue.SimpleQueue[tuple[int, str, str | None]] = queue.SimpleQueue()
         self._found: queue.SimpleQueue[Finding] = queue.SimpleQueue()
+        self._unhashed: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
+        self._writing = threading.Lock()
         threading.Thread(target=self._run, name="preflight", daemon=True).start()
+        threading.Thread(target=self._run_hashes, name="hashes", daemon=True).start()
 
     def check(self, path: str, sha256: str | None) -> int:
         """Returns the question's number, which its findings carry."""
@@ -86,16 +89,23 @@ class Preflight:
             except Exception as error:  # noqa: BLE001 - a thread that dies silently would leave the service loading
                 self._tell(Rejected(number, path, "internal", f"{path}: {type(error).__name__}: {error}"))
 
+    def _run_hashes(self) -> None:
+        while True:
+            number, path = self._unhashed.get()
+            with contextlib.suppress(OSError, ModelFileError):  # whoever loads the file says what is wrong with it
+                self._tell(Hashed(number, path, self._hash(path)))
+
     def _look(self, number: int, path: str, expected: str | None) -> None:
         header = gguf.check(path)
         if expected is None:
             self._tell(Checked(number, path, header))
+            self._unhashed.put((number, path))
+            return
         sha256 = self._hash(path)
-        if expected is not None:
-            if sha256 != expected:
-                message = f"{path}: sha256 is {sha256}, model.sha256 says {expected}"
-                raise ModelFileError(ModelFileError.WRONG_SHA256, message)
-            self._tell(Checked(number, path, header))
+        if sha256 != expected:
+            message = f"{path}: sha256 is {sha256}, model.sha256 says {expected}"
+            raise ModelFileError(ModelFileError.WRONG_SHA256, message)
+        self._tell(Checked(number, path, header))
         self._tell(Hashed(number, path, sha256))
 
     def _tell(self, finding: Finding) -> None:
@@ -110,11 +120,13 @@ class Preflight:
         if entry is not None and entry[:3] == mark:
             return str(entry[3])
         sha256 = gguf.sha256_of(path)
-        known.pop(path, None)
-        known[path] = [*mark, sha256]
-        while len(known) > _CACHE_ENTRIES:
-            del known[next(iter(known))]
-        _write(self._cache, known)
+        with self._writing:
+            known = _read(self._cache)
+            known.pop(path, None)
+            known[path] = [*mark, sha256]
+            while len(known) > _CACHE_ENTRIES:
+                del known[next(iter(known))]
+            _write(self._cache, known)
         return sha256
 
 

@@ -15,6 +15,7 @@ The daemon's loop calls; nothing in here blocks. What there is to tell is fetche
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from edged.config import Config
@@ -105,18 +106,27 @@ class Supervisor(Line):
     def reconfigure(self, plan: Plan, now: float) -> bool:
         """SIGHUP: deaths are forgotten; a worker that would not be what it is now is replaced. True: it is."""
         self.forget(plan.config)
-        same = not plan.differs(self.plan) and signature(plan.path) == self._mark
-        if same and self.step is Step.UP and not self.leaving:
+        file_same = signature(plan.path) == self._mark
+        if self.step is Step.UP and not self.leaving and file_same and not plan.differs(self.plan):
             self._drop_change()
             self.plan = plan
             return False
-        if same and self.step in (Step.LOADING, Step.UNLOADED) and self.change is None:
+        settled = self.step in (Step.LOADING, Step.UP, Step.UNLOADED)
+        if settled and file_same and not plan.differs(self.wanted):
+            self._adopt(plan)
+        else:
+            self.replace(Wish(plan, "reload"), now)
+        return self.step is not Step.UNLOADED
+
+    def _adopt(self, plan: Plan) -> None:
+        """What is under way is what is wished for, but for what does not concern the worker."""
+        if self._queued is not None:
+            self._queued = replace(self._queued, plan=plan)
+            return
+        if self.change is not None:
+            self.change.wish = replace(self.change.wish, plan=plan)
+        if self.step is not Step.UP or self.change is None:
             self.plan = plan
-            return False
-        if self.change is not None and not plan.differs(self.wanted):
-            return True
-        self.replace(Wish(plan, "reload"), now)
-        return True
 
     def replace(self, wish: Wish, now: float) -> None:
         """Has a worker of this plan serve, even if the one that serves is one."""
@@ -132,9 +142,11 @@ class Supervisor(Line):
 
     def _restart(self, wish: Wish, now: float) -> None:
         """Nothing serves: what is under way is dropped."""
-        if self.fallback is None and self.step is not Step.GIVEN_UP and self.plan.config != wish.plan.config:
+        begun = self.step is not Step.GIVEN_UP and wish.reason == "reload"
+        if self.fallback is None and begun and self.plan.differs(wish.plan):
             self.fallback = self.plan
         self.crew.drop_serving()
+        self._queued = None
         self.plan = wish.plan
         self.change = Change(wish, now, 0) if self.fallback else None
         self.begin()

@@ -3,7 +3,9 @@
 The Python thread that decodes is thread 0 of both pools and stays pinned to the first core after the first decode;
 whatever it starts later inherits that one core. So the prepare thread is started before, on the spare CPUs.
 A pool has at least as many threads as llama.cpp is told (a smaller one is a SIGSEGV); with fewer in use the first ones
-work, on the first cores. With one thread OpenMP has no
+work, on the first cores. Their number changes the last bits of an answer as soon as attention is split over threads
+(measured, SmolLM2-135M with 2 threads and 1: beside a prompt of 475 tokens logprobs differed by up to 0.13, the greedy
+text did not; below 256 cells nothing did; with 2 again everything was as before). With one thread OpenMP has no
 team and no pinning of its own: the thread is pinned here, which does no harm for more.
 """
 

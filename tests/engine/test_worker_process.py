@@ -9,12 +9,21 @@ from pathlib import Path
 
 import pytest
 from conftest import PATIENCE_S
+from tiny_models import VOCABULARY, tiny
 
-from edged.messages import Done, LoadFailed, Prefilled, Quit, Sampled, Slots
+from edged.messages import Done, LoadFailed, Prefilled, Quit, Sampled, Sampling, Slots
+
+ENDLESS = Sampling(temperature=0, logit_bias=[(VOCABULARY - 3, -100.0), (VOCABULARY - 1, -100.0)])
 
 
-def test_quit_leaves_with_0(spawn) -> None:
-    worker = spawn()
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    """Where it does not matter what the model says: it loads in a moment."""
+    return tiny("llama", tmp_path_factory.mktemp("models"))
+
+
+def test_quit_leaves_with_0(spawn, small: Path) -> None:
+    worker = spawn(small)
     worker.ready()
     worker.start("Tell me a story.", max_tokens=1000)
     worker.until(Sampled)
@@ -22,27 +31,27 @@ def test_quit_leaves_with_0(spawn) -> None:
     assert worker.process.wait(PATIENCE_S) == 0
 
 
-def test_the_end_of_the_link_is_the_end(spawn) -> None:
-    worker = spawn()
+def test_the_end_of_the_link_is_the_end(spawn, small: Path) -> None:
+    worker = spawn(small)
     worker.ready()
     worker.start("Tell me a story.", max_tokens=1000)
     worker.until(Sampled)
     assert worker.end() == 0
 
 
-def test_the_end_of_the_link_while_idle_or_loading(spawn) -> None:
-    idle = spawn()
+def test_the_end_of_the_link_while_idle_or_loading(spawn, small: Path) -> None:
+    idle = spawn(small)
     idle.ready()
     assert idle.end() == 0
-    assert spawn().end() == 0
+    assert spawn(small).end() == 0
 
 
-def test_signals_meant_for_the_daemon_are_not_the_workers(spawn) -> None:
-    worker = spawn()
+def test_signals_meant_for_the_daemon_are_not_the_workers(spawn, small: Path) -> None:
+    worker = spawn(small)
     worker.ready()
     worker.process.send_signal(signal.SIGINT)
     worker.process.send_signal(signal.SIGTERM)
-    assert len(worker.ask("Hi", max_tokens=3).ids) == 3
+    assert len(worker.ask("Hi", max_tokens=3, sampling=ENDLESS).ids) == 3
 
 
 def refused(worker) -> LoadFailed:
@@ -96,10 +105,10 @@ def test_a_batch_larger_than_the_context_is_bounded(spawn) -> None:
 
 def test_it_dies_with_its_parent(model: Path) -> None:
     code = (
-        "import os, sys; sys.path.insert(0, sys.argv[2]); from conftest import Worker; w = Worker(sys.argv[1]); "
+        "import os, sys; sys.path.insert(0, sys.argv[2]); from worker_rig import Worker; w = Worker(sys.argv[1]); "
         "w.ready(); print(w.process.pid, flush=True); os.read(0, 1)"
     )
-    command = [sys.executable, "-c", code, str(model), os.path.dirname(__file__)]
+    command = [sys.executable, "-c", code, str(model), str(Path(__file__).parents[1])]
     parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
@@ -112,8 +121,8 @@ def test_it_dies_with_its_parent(model: Path) -> None:
     parent.stdin.close()
 
 
-def test_the_kernel_would_take_it_first(spawn) -> None:
-    worker = spawn()
+def test_the_kernel_would_take_it_first(spawn, small: Path) -> None:
+    worker = spawn(small)
     worker.ready()
     pid = worker.process.pid
     assert Path(f"/proc/{pid}/oom_score_adj").read_text().strip() == "500"
@@ -165,26 +174,26 @@ def test_a_request_set_aside_goes_on_exactly_where_it_was(spawn) -> None:
     assert roomy.slots[-1].set_aside_total == 0
 
 
-def test_two_thread_counts(spawn) -> None:
-    worker = spawn(threads=1, prefill_threads=2)
+def test_two_thread_counts(spawn, small: Path) -> None:
+    worker = spawn(small, threads=1, prefill_threads=2)
     ready = worker.ready()
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("one CPU")
     assert sorted(p.role for p in ready.threads) == ["decode+prefill", "prefill"]
     assert all(p.cores == [p.core] for p in ready.threads)
-    assert len(worker.ask("Hi", max_tokens=5).ids) == 5
+    assert len(worker.ask("Hi", max_tokens=5, sampling=ENDLESS).ids) == 5
 
 
-def test_too_many_threads_are_bounded_with_a_warning(spawn) -> None:
-    ready = spawn(threads=200).ready()
+def test_too_many_threads_are_bounded_with_a_warning(spawn, small: Path) -> None:
+    ready = spawn(small, threads=200).ready()
     assert any("200 asked for" in w for w in ready.warnings)
 
 
 @pytest.mark.parametrize("kv_type", ["q8_0", "q4_0"])
-def test_quantized_kv(spawn, kv_type: str) -> None:
-    worker = spawn(kv_type=kv_type)
+def test_quantized_kv(spawn, small: Path, kv_type: str) -> None:
+    worker = spawn(small, kv_type=kv_type)
     worker.ready()
-    assert len(worker.ask("Hi", max_tokens=5).ids) == 5
+    assert len(worker.ask("Hi", max_tokens=5, sampling=ENDLESS).ids) == 5
 
 
 def test_a_daemon_that_reads_late_gets_everything(spawn) -> None:
@@ -195,8 +204,8 @@ def test_a_daemon_that_reads_late_gets_everything(spawn) -> None:
     assert [len(a.ids) for a in worker.finish(*rids).values()] == [64] * 4
 
 
-def test_nonsense_on_the_link_is_the_end(spawn) -> None:
-    worker = spawn()
+def test_nonsense_on_the_link_is_the_end(spawn, small: Path) -> None:
+    worker = spawn(small)
     worker.ready()
     worker.sock.sendall(b"\xff" * 32)
     assert worker.process.wait(PATIENCE_S) == 0

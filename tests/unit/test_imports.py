@@ -44,7 +44,11 @@ PURE_WORKER = tuple(
         "pacing",
     ]
 )
-PURE_WATCHDOG = tuple(f"edged.watchdog.{name}" for name in ("readings", "stair", "policy", "ladder", "pacing"))
+PURE_WATCHDOG = (
+    *(f"edged.watchdog.{name}" for name in ("budget", "change", "descent", "fit", "happenings", "readings", "stall")),
+    *(f"edged.watchdog.{name}" for name in ("ladder", "pacing", "policy", "stair")),
+    "edged.observe.watch",
+)
 PURE_CLIENT = tuple(
     f"edged.client.{name}"
     for name in ("steps", "errors", "replies", "reading", "choice", "attempts", "exchange", "call")
@@ -109,7 +113,9 @@ def broken(module: str, imported: Iterator[str]) -> list[str]:
             out.append(f"{module} imports {name}: the broker is pure")
         if below(module, "edged.client") and not client_may(module, name):
             out.append(f"{module} imports {name}: a client has no more than {', '.join(CLIENT_MAY)}, and pure rules")
-        if module in (*PURE_WORKER, *PURE_WATCHDOG) and below(name, *PURE_WORKER_NOT):
+        if module in PURE_WATCHDOG and below(name, *IMPURE, "zmq"):
+            out.append(f"{module} imports {name}: it is pure")
+        if module in PURE_WORKER and below(name, *PURE_WORKER_NOT):
             out.append(f"{module} imports {name}: it is pure")
     return out
 

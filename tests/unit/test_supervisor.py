@@ -504,3 +504,27 @@ def test_a_hash_is_that_of_the_file_that_serves(tmp_path: Path, rig: Callable[..
     one.saw(Replaced)
     one.run(lambda: one.one.sha256)
     assert one.one.sha256 not in (None, before)
+
+
+def test_the_old_one_dies_while_the_new_file_is_looked_at(tmp_path: Path, rig: Callable[..., Rig]) -> None:
+    config = configured(tmp_path, BIG, SMALL, room_mb=2000)
+    one = rig(config)
+    one.one.begin()
+    one.up()
+    one.replace(config, 1)
+    os.kill(one.pid, signal.SIGKILL)
+    select.select([one.one.worker.pidfd], [], [], 30)
+    one.saw(Replaced)
+    assert (one.one.plan.index, one.one.deaths) == (1, 1)
+
+
+def test_a_bad_configuration_while_the_first_one_loads(tmp_path: Path, rig: Callable[..., Rig]) -> None:
+    one = rig(configured(tmp_path, "big load=0.3"))
+    one.one.begin()
+    one.run(lambda: one.one.step is Step.LOADING)
+    bad = configured(tmp_path, "bad")
+    Path(bad.profiles[0].model or "").write_bytes(b"")
+    one.one.reconfigure(Plan(bad, 0), one.now)
+    one.saw(Kept)
+    one.up()
+    assert one.one.plan.profile.name == BIG

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import zmq
-from harness import WAIT_S, Daemon, open_to_others, running, until
+from harness import WAIT_S, Daemon, open_to_others, running, tiny_gguf, until
 
 from wire.conftest import Stranger
 
@@ -124,17 +124,18 @@ def test_an_empty_file_at_sighup_is_one_being_written(daemon: Daemon) -> None:
         assert client.call(op="status")["limits"]["drain_s"] == 0.2
 
 
-def test_status_names_what_runs_and_warns_of_what_waits(tmp_path: Path) -> None:
-    with running(tmp_path, watchdog=QUICK, limits={"drain_s": 0.2}) as box:
+def test_status_names_what_runs_and_what_is_wanted(tmp_path: Path) -> None:
+    with running(
+        tmp_path, limits={"drain_s": 0.2}, model=tiny_gguf(tmp_path / "tiny load=1.gguf"), worker="named_worker"
+    ) as box:
         box.settings["profiles"] = [{"name": "small", "context": 512}]
         box.write_config()
         box.process.send_signal(signal.SIGHUP)
-        status = box.wait_status(lambda s: any("next worker" in w for w in s["warnings"]), "the warning")
-        assert (status["profile"], status["model"]["context"]) == ("default", 4096)
-        os.kill(box.worker_pid(), signal.SIGKILL)
-        status = box.wait_status(lambda s: s["ready"] and s["watchdog"]["worker_deaths"], "the next worker")
-        assert (status["profile"], status["model"]["context"]) == ("small", 512)
-        assert not any("next worker" in warning for warning in status["warnings"])
+        status = box.wait_status(lambda s: s["watchdog"]["reload"], "the replacement")
+        assert (status["profile"], status["model"]["context"], status["ready"]) == ("default", 4096, True)
+        assert status["watchdog"]["profile"]["wanted"] == "small"
+        status = box.wait_status(lambda s: s["profile"] == "small" and s["ready"], "the next worker")
+        assert (status["model"]["context"], status["watchdog"]["reload"]) == (512, None)
 
 
 def test_a_state_directory_that_cannot_be_had_costs_a_warning(tmp_path: Path) -> None:

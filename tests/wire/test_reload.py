@@ -98,6 +98,18 @@ def test_a_wrong_sha256_is_found_before_anything_is_replaced(tmp_path: Path) -> 
         assert box.worker_pid() == pid
 
 
+def test_a_profile_that_moves_in_the_list_goes_on(tmp_path: Path) -> None:
+    rules = {"hold_s": 0.2, "reload_s": 0.2, "interval_s": 0.02}
+    with running(tmp_path, profiles=TWO, watchdog={**rules, "reload_s": 3600}) as box, box.operator() as operator:
+        operator.call(op="reload", profile="small")
+        box.wait_status(lambda s: s["profile"] == "small" and s["watchdog"]["reload"] is None, "small")
+        pid = box.worker_pid()
+        hangup(box, profiles=[TWO[1], {"name": "other", "context": 256}], watchdog=rules)
+        status = box.wait_status(lambda s: s["state"] == "ready" and s["watchdog"]["readings"], "first now")
+        hangup(box)
+        assert (status["profile"], box.worker_pid()) == ("small", pid)
+
+
 def test_what_does_not_concern_the_worker_replaces_nothing(tmp_path: Path) -> None:
     with running(tmp_path) as box:
         pid = box.worker_pid()
