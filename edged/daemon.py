@@ -122,8 +122,8 @@ class Daemon:
         except TooManyBugsError:
             return EXIT_BROKEN
         finally:
-            self._supervisor.stop()
             self._journal.close(time.monotonic())
+            self._supervisor.stop()
             self._transcripts.stop()
             self._endpoints.close()
         self.log.info("stopped", uptime_s=round(time.monotonic() - self._started))

@@ -83,7 +83,7 @@ class JournalSide:
             self._disk = Disk(self._state, self._wake)
         elif self._mode == "disk":
             self._ledger.why = self._warnings.get("disk", "it is not there")
-        out = self._broker.recovered(found, now)
+        out = self._restored(found, now)
         self._ledger.take()  # what is there now is in the image
         self._begin_ram(now)
         self._begin_disk(now)
@@ -91,6 +91,16 @@ class JournalSide:
             self._state.remove()
             self._state.close()
         self._do(out, now)
+
+    def _restored(self, found: Found, now: float) -> list[Instruction]:
+        """What cannot be brought back is not tried by every daemon after this one."""
+        try:
+            return self._broker.recovered(found, now)
+        except Exception:
+            for file in (self._ram, self._state):
+                if file is not None:
+                    file.set_aside()
+            raise
 
     def _opened(self, name: str, directory: str, *, synced: bool) -> JournalFile | None:
         wanted = self._mode in ("disk", name)

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from harness import Client, until
 from harness import Daemon as Plain
 
 from edged import client
+from edged.journal import format as form
 from edged.system.ramdir import ram_dir
 
 LIMITS = {"drain_s": 0.2, "orphan_grace_ms": 2000}
@@ -232,6 +234,24 @@ def test_disk_keeps_the_ticket_and_the_end(tmp_path: Path) -> None:
         assert asker.call(op="result", id="ended") == ended
         assert (Path(box.settings["state_dir"]) / "journal").stat().st_mode & 0o777 == 0o600
         assert asker.call(op="status")["journal"]["mode"] == "disk"
+
+
+def test_over_a_power_cut_the_deadline_counts_on(tmp_path: Path) -> None:
+    """After another boot the clock is another, and the time without power does not count."""
+    with running(tmp_path / "box", limits=LIMITS, journal="disk") as box:
+        asker = box.client()
+        asker.ask(op="generate", id="one", prompt="n=400 delay=0.01", stream=True, detach=True, deadline_ms=3000)
+        asker.receive()
+        kill(box)
+        shutil.rmtree(ram(box))
+        path = Path(box.settings["state_dir"]) / "journal"
+        contents = form.decode(path.read_bytes())
+        path.write_bytes(form.head("another boot", contents.head.now) + form.encode(contents.records))
+        time.sleep(3.1)
+        box.start(ready=False)
+        ended = box.client().call(op="result", id="one", wait_ms=10_000)
+        assert ended["finish_reason"] == "deadline", ended
+        assert 2900 < ended["timing"]["total_ms"] < 4000
 
 
 def test_a_disk_that_is_full_takes_nothing_new_and_recovers(tmp_path: Path) -> None:
