@@ -100,7 +100,13 @@ class Daemon:
             config.state_dir, self._broker, do=self._do, wake=self._wake, log=log, counters=self._counters
         )
         self._journal = JournalSide(
-            config, self._broker, do=self._do, wake=self._wake, log=log, counters=self._counters
+            config,
+            self._broker,
+            do=self._do,
+            wake=self._wake,
+            log=log,
+            counters=self._counters,
+            instance=self._codec.instance,
         )
 
     # ---- the loop --------------------------------------------------------------------------------------------
