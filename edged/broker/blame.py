@@ -9,7 +9,8 @@ More than `limits.max_restarts` blames in a row end a request. Where several run
 take the innocent with it, so that **one blame before that limit it is a suspect and is tried**:
 
 * it is given when everything else that the worker has is proven, and nothing more is given until it is proven itself;
-* while it waits for that, nothing else is given: those that run prove themselves or end.
+* while it waits for that, nothing else is given: those that run prove themselves or end;
+* beside it no errand is begun: nobody is blamed for these (they end with the worker, and are not repeated).
 
 So an innocent suspect never stands beside one that may be guilty; a guilty one dies on trial and is ended. One
 poisonous request costs `max_restarts` + 1 deaths, as many as without others. A trial is not held before the last

@@ -3,6 +3,8 @@
 Each is asked once and answered once: by the worker, or by an error when it dies, takes too long or the service stops.
 An errand that is given up is aborted in the worker too. Nothing is kept of it: no text, no result, no repetition.
 
+None is begun beside a request that is on trial (`edged.broker.blame`): it would bear the errand's blame.
+
 Bounded, by kind: so many at a time, so many of one caller; and all of them together by the bytes of their texts, which
 lie in the link and in the worker until they are done. Over it: `busy`. `tokenize` is cheap and answered also while an
 operator drains; `embed` and `warm` are work and refused as `generate` is.
@@ -114,7 +116,7 @@ class Errands:
         own = sum(1 for p in alike if p.caller.identity == identity)
         held = sum(p.size for p in self._pending.values())
         full = len(alike) >= kind.most or own >= kind.share or (held > 0 and held + size > MAX_HELD)
-        if gate.clogged or full:
+        if gate.clogged or full or self._lives.trial:
             return WireError(Code.BUSY, f"too many `{kind.name}` at once", 1000 if kind.work else 100)
         return None
 

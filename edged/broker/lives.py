@@ -94,6 +94,12 @@ class Lives:
                 out.append(self.sessions.fetch(request, self.config.limits.request_bytes))
         return out
 
+    @property
+    def trial(self) -> bool:
+        """The worker has a suspect (`edged.broker.blame`)."""
+        most = self.config.limits.max_restarts
+        return any(r.with_worker and blame.suspect(r, most) for r in self.table)
+
     # ---- telling ---------------------------------------------------------------------------------------------
 
     def emit(self, request: Request, fields: dict[str, Any]) -> Emit:

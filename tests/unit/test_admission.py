@@ -160,6 +160,20 @@ def test_nobody_waits_longer_than_his_round(identities: list[str]) -> None:
         served[who] = nth[who]
 
 
+def test_what_the_level_holds_back_is_passed_over_and_counts_after_the_others() -> None:
+    held_back: set[int] = set()
+    queue = Queue(lambda one: one.rid not in held_back)
+    one, two, three = request(1, A), request(2, A), request(3, B)
+    for waiting in (one, two, three):
+        queue.push(waiting)
+    held_back.add(1)
+    assert [queue.position(r) for r in (two, three)] == [0, 1]
+    assert queue.position(one) == 0, "its place; who is held has no better figure"
+    assert [popped(queue), popped(queue), popped(queue)] == [two, three, None]
+    held_back.clear()
+    assert popped(queue) is one
+
+
 class QueueMachine(RuleBasedStateMachine):
     """A plain model beside it: what waits, and the order foretold by `position` is the order of `pop`."""
 

@@ -456,6 +456,19 @@ def test_a_trial_lets_nobody_stand_beside_the_suspect() -> None:
     assert started(out) == [rig.rid("new")]
 
 
+def test_no_errand_stands_beside_a_suspect() -> None:
+    rig = Rig(sequences=4)
+    (a,) = (rig.rid(name) for name in filled(rig, 1))
+    for _ in range(2):
+        rig.tokenize()
+        rig.lost("SIGSEGV")
+        rig.ready()
+    assert code(rig.tokenize()) == "busy"
+    rig.run(a, "x")
+    rig.sample(a, "x", 31)
+    assert [m.rid for m in told(rig.tokenize())] != [], "proven"
+
+
 def test_a_suspect_waits_until_those_that_run_are_proven() -> None:
     rig = Rig(sequences=4)
     (a,) = (rig.rid(name) for name in filled(rig, 1))

@@ -11,7 +11,9 @@ from edged.broker.gate import Gate, Phase
 from edged.broker.lives import Lives
 from edged.config import parse
 from edged.errors import Code
-from unit.rig import PlainEncoder
+from edged.level import Level
+from edged.messages import PRIORITIES
+from unit.rig import A, PlainEncoder, request
 
 
 def gate(phase: Phase = Phase.READY, *, stopping: bool = False, drained: bool = False) -> Gate:
@@ -33,6 +35,7 @@ def test_it_begins_with_loading() -> None:
         (Phase.LOADING, Code.LOADING, "loading"),
         (Phase.READY, None, "ready"),
         (Phase.REPLACING, None, "degraded"),
+        (Phase.UNLOADED, Code.UNAVAILABLE, "degraded"),
         (Phase.UNAVAILABLE, Code.UNAVAILABLE, "unavailable"),
     ],
 )
@@ -68,6 +71,45 @@ def test_unavailable_says_until_when() -> None:
         error = gate(Phase.UNAVAILABLE).refusal(now)
         assert error is not None
         assert (error.retry_after_ms, error.message) == (expected, "no worker")
+
+
+PRESSED = {
+    Level.NORMAL: (PRIORITIES, PRIORITIES, "ready", True),
+    Level.WARM: (PRIORITIES, ("high", "normal"), "degraded", True),
+    Level.HOT: (("high",), ("high",), "degraded", False),
+    Level.CRITICAL: ((), (), "degraded", False),
+}
+
+
+@pytest.mark.parametrize("level", list(Level))
+def test_each_level(level: Level) -> None:
+    accepted, given, state, ready = PRESSED[level]
+    one = gate()
+    one.level, one.code, one.retry_after_ms, one.pressed_by = level, Code.LOW_MEMORY, 9000, "150 MB left"
+    assert (one.state, one.ready) == (state, ready)
+    for priority in PRIORITIES:
+        error = one.refusal(0.0, priority)
+        assert (error is None) == (priority in accepted)
+        if error is not None:
+            assert (error.code, error.retry_after_ms, error.message) == (Code.LOW_MEMORY, 9000, "150 MB left")
+        waits = request(1, A, priority)
+        assert one.gives(waits) == (priority in given)
+        waits.carried = True
+        assert one.gives(waits) == (level < Level.CRITICAL)
+
+
+def test_unloaded_refuses_in_the_name_of_the_level() -> None:
+    one = gate(Phase.UNLOADED)
+    assert one.refusal(0.0, "high").code == Code.UNAVAILABLE
+    one.level, one.code = Level.HOT, Code.OVERHEATED
+    assert one.refusal(0.0, "high").code == Code.OVERHEATED
+    assert (one.state, one.ready) == ("degraded", False)
+
+
+def test_a_smaller_profile_is_degraded_and_ready() -> None:
+    one = gate()
+    one.smaller = True
+    assert (one.state, one.ready) == ("degraded", True)
 
 
 def test_loading_says_how_far() -> None:
