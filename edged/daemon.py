@@ -121,7 +121,13 @@ class Daemon:
             config.state_dir, self._broker, do=self._do, wake=self._wake, log=log, counters=self._counters
         )
         self._journal = JournalSide(
-            config, self._broker, do=self._do, wake=self._wake, log=log, counters=self._counters
+            config,
+            self._broker,
+            do=self._do,
+            wake=self._wake,
+            log=log,
+            counters=self._counters,
+            instance=self._codec.instance,
         )
 
     # ---- the loop --------------------------------------------------------------------------------------------
@@ -144,8 +150,8 @@ class Daemon:
             return EXIT_BROKEN
         finally:
             self._watch.stop()
-            self._supervisor.stop()
             self._journal.close(time.monotonic())
+            self._supervisor.stop()
             self._transcripts.stop()
             self._endpoints.close()
         self.log.info("stopped", uptime_s=round(time.monotonic() - self._started))

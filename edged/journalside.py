@@ -16,10 +16,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+import msgspec
+
 from edged.broker.broker import Broker
 from edged.broker.instructions import Instruction
 from edged.broker.ledger import image
 from edged.broker.record import DURABLE, Record, Standing
+from edged.broker.results import Kept
 from edged.broker.story import Found, Story, merged
 from edged.config import Config
 from edged.journal import format as form
@@ -48,6 +51,7 @@ class JournalSide:
         wake: Callable[[], None],
         log: Log,
         counters: Counter[str],
+        instance: str,
     ) -> None:
         self._mode = config.journal
         self._broker = broker
@@ -56,6 +60,7 @@ class JournalSide:
         self._wake = wake
         self._log = log
         self._counters = counters
+        self._instance = instance
         self._boot = _boot_id(config.watchdog.root)
         self._warnings: dict[str, str] = {}
         self._aside: list[str] = []
@@ -83,7 +88,7 @@ class JournalSide:
             self._disk = Disk(self._state, self._wake)
         elif self._mode == "disk":
             self._ledger.why = self._warnings.get("disk", "it is not there")
-        out = self._broker.recovered(found, now)
+        out = self._restored(found, now)
         self._ledger.take()  # what is there now is in the image
         self._begin_ram(now)
         self._begin_disk(now)
@@ -91,6 +96,24 @@ class JournalSide:
             self._state.remove()
             self._state.close()
         self._do(out, now)
+
+    def _restored(self, found: Found, now: float) -> list[Instruction]:
+        """What cannot be brought back is not tried by every daemon after this one."""
+        try:
+            for topic, kept in found.kept.items():
+                found.kept[topic] = self._renamed(kept)
+            return self._broker.recovered(found, now)
+        except Exception:
+            for file in (self._ram, self._state):
+                if file is not None:
+                    file.set_aside()
+            raise
+
+    def _renamed(self, kept: Kept) -> Kept:
+        """It is this instance that tells it now."""
+        reply = msgspec.json.decode(kept.body)
+        reply["instance"] = self._instance
+        return msgspec.structs.replace(kept, body=msgspec.json.encode(reply))
 
     def _opened(self, name: str, directory: str, *, synced: bool) -> JournalFile | None:
         wanted = self._mode in ("disk", name)

@@ -192,7 +192,8 @@ class Broker:
         return out + self.errands.end_all(error) + self._lookups.end_all(error)
 
     def tick(self, now: float) -> list[Instruction]:
-        return self.lives.tick(now) + self.errands.tick(now) + self._lookups.tick(now) + self._written.tick(now)
+        """What was not written in time comes first: it is not to be told as waiting."""
+        return self._written.tick(now) + self.lives.tick(now) + self.errands.tick(now) + self._lookups.tick(now)
 
     def next_wake(self) -> float:
         """When `tick` should be called at the latest; inf: not before an event."""

@@ -49,9 +49,10 @@ class Turns:
         return self._again(request, found, now)
 
     def _again(self, request: Request, found: Looked, now: float) -> list[Instruction]:
-        """The turn is in the transcript: its reply, told anew."""
+        """The turn is in the transcript: its reply, told anew, or the rest of it if an earlier daemon had begun."""
         self._lives.pace.counters["turns_repeated"] += 1
-        event = request.stream.token(found.reply["text"], found.reply["usage"]["completion_tokens"], now)
+        rest = found.reply["text"].removeprefix(request.stream.text)
+        event = request.stream.token(rest, found.reply["usage"]["completion_tokens"] - len(request.ids), now)
         out: list[Instruction] = []
         if event is not None and request.stream.mode is not False:
             out.append(self._lives.emit(request, event))

@@ -112,7 +112,7 @@ def _profile(status: dict[str, Any]) -> str:
 
 
 def _level(watchdog: object) -> str:
-    """`hot for 12.0 s: 81.0 °C for 3 samples (hot from 78); ends below 73 °C for 30 s`."""
+    """`hot for 12.0 s: 81.0 °C for 3 samples (hot from 79); ends below 74 °C for 30 s`."""
     if not isinstance(watchdog, dict):
         return words(watchdog)
     level = words(watchdog.get("level"))

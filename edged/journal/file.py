@@ -53,7 +53,8 @@ class JournalFile:
 
     def set_aside(self) -> None:
         """For people to look at; the one before goes."""
-        os.replace(self.path, os.path.join(self._directory, _ASIDE))
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(self.path, os.path.join(self._directory, _ASIDE))
 
     def write(self, data: bytes) -> None:
         try:

@@ -31,6 +31,7 @@ FEATURES: Final = (
     "embed",
     "generate",
     "grammar",
+    "journal",
     "json_schema",
     "logit_bias",
     "logprobs",

@@ -138,8 +138,8 @@ def test_a_conversation():
 HOT = {
     "level": "hot",
     "since": 12.04,
-    "why": "81.0 °C for 3 samples (hot from 78)",
-    "back": "below 73 °C for 30 s",
+    "why": "81.0 °C for 3 samples (hot from 79)",
+    "back": "below 74 °C for 30 s",
     "readings": {"temperature_c": 81.0, "available_mb": 1200, "total_mb": 3800, "frequency_khz": 1_500_000},
     "pace": {"duty": 0.5, "threads": 3, "frequency_khz": None},
     "reload": {"reason": "heat", "profile": "small", "at": "loading", "loaded": 0.4, "seconds": 1.0},
@@ -149,7 +149,7 @@ HOT = {
 
 def test_an_incident_at_a_glance():
     rows = dict(glance({"state": "degraded", "ready": False, "profile": "big", "watchdog": HOT}, 0.0))
-    said = "hot for 12 s: 81.0 °C for 3 samples (hot from 78); ends below 73 °C for 30 s"
+    said = "hot for 12 s: 81.0 °C for 3 samples (hot from 79); ends below 74 °C for 30 s"
     assert rows["level"] == said
     assert rows["board"] == "81.0 °C, 1200 of 3800 MB available, 1.5 GHz, working 50% of the time, 3 threads"
     assert rows["reload"] == "heat, to profile small, loading 40%"

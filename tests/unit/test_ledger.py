@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from edged.broker.instructions import Instruction
+from edged.broker.ledger import COMMIT_S
 from edged.broker.record import Accepted, Ended
 from unit.rig import A, Rig, address, answer, answers, code, emits, ended, kinds, started, told
 
@@ -10,8 +14,8 @@ from unit.rig import A, Rig, address, answer, answers, code, emits, ended, kinds
 class Disk(Rig):
     """What has been handed over is `number`."""
 
-    def __init__(self, **limits: int) -> None:
-        super().__init__(sequences=1, **limits)
+    def __init__(self, sequences: int = 1, **limits: int) -> None:
+        super().__init__(sequences, **limits)
         self.ledger = self.lives.ledger
         self.ledger.on = self.ledger.durable = True
 
@@ -150,3 +154,74 @@ def test_a_superseding_request_waits_too():
     out = rig.written()
     assert [one["id"] for one in answers(out)] == ["b"] or {one["id"] for one in answers(out)} == {"b"}
     assert started(out) == [2]
+
+
+DOINGS = ("ask", "ask", "again", "result", "cancel", "say", "done", "written", "part", "fail", "wait", "listen")
+
+
+class Watched:
+    """Numbers the durable records as the daemon does, and sees that nothing is told before its number was written."""
+
+    def __init__(self) -> None:
+        self.rig = Disk(sequences=2)
+        self.number = self.acknowledged = 0
+        self.accepted: dict[str, int] = {}
+        self.ended: dict[str, tuple[int, float]] = {}
+
+    def see(self, out: list[Instruction]) -> None:
+        for record in self.rig.ledger.take():
+            if isinstance(record, Accepted):
+                self.number += 1
+                self.accepted[record.id] = self.number
+                self.ended.pop(record.id, None)
+            elif isinstance(record, Ended) and not record.kept.aside:
+                self.number += 1
+                self.ended[record.kept.id] = (self.number, self.rig.now)
+        assert self.number == self.rig.ledger.number
+        for one in answers(out) + [e.fields for e in emits(out) if e.to or e.topic]:
+            if one.get("ok") and ("topic" in one or one.get("state") in ("queued", "running")):
+                late = one["id"] in self.ended and self.rig.now >= self.ended[one["id"]][1] + COMMIT_S
+                assert late or self.accepted[one["id"]] <= self.acknowledged, one
+            if "finish_reason" in one or one.get("state") in ("cancelled", "finished"):
+                number, at = self.ended[one["id"]]
+                assert number <= self.acknowledged or self.rig.now >= at + COMMIT_S, one
+
+    def step(self, what: str, number: int) -> None:
+        rig, one = self.rig, f"id{number % 4}"
+        mode = (False, "pub", "reply")[number % 3]
+        running = [r for r in rig.lives.table if r.with_worker]
+        assert all(not r.unwritten for r in running), "nothing runs that may be refused"
+        match what:
+            case "ask" | "again":
+                self.see(rig.generate(one, stream=(False, "pub", "reply", "pub")[number % 4], detach=bool(number % 5)))
+            case "result":
+                self.see(rig.result(one, wait_ms=number * 100))
+            case "cancel":
+                self.see(rig.cancel(one))
+            case "wait":
+                self.see(rig.wait(number * 0.1))
+            case "written" | "part":
+                self.acknowledged = self.number if what == "written" else max(self.acknowledged, self.number - 1)
+                self.see(rig.written(self.acknowledged))
+            case "fail":
+                self.see(rig.checked(rig.broker.unwritten(self.acknowledged, rig.now)))
+            case "listen":
+                found = rig.lives.table.find(A, one) or rig.lives.results.find(A, one)
+                topic = None if found is None else found.stream.topic if hasattr(found, "stream") else found.topic
+                if topic is not None and self.accepted.get(one, 0) <= self.acknowledged:
+                    self.see(rig.subscribe(topic.encode(), A, str(number))[1])
+            case "say" if running:
+                self.see(rig.run(running[number % len(running)].rid, f"{mode}"))
+            case "done" if running:
+                self.see(rig.done(running[number % len(running)].rid))
+
+
+@given(st.lists(st.tuples(st.sampled_from(DOINGS), st.integers(0, 20)), min_size=5, max_size=60))
+@settings(max_examples=80)
+def test_nothing_is_told_before_it_is_written(steps: list[tuple[str, int]]):
+    watched = Watched()
+    for step in steps:
+        watched.step(*step)
+    watched.see(watched.rig.wait(COMMIT_S + 0.1))
+    now = watched.rig.now
+    assert all(now < held.until <= now + COMMIT_S for held in watched.rig.ledger.held.values()), "held for longer"

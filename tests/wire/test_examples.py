@@ -44,7 +44,7 @@ def test_ask_sync_over_a_restart(daemon: Daemon) -> None:
         daemon.process.wait()
         daemon.start()
         text, errors = process.communicate(timeout=60)
-    assert text.partition("-- again from the start --\n")[2] == "".join(f"t{n} " for n in range(40)) + "\n", errors
+    assert "t0 " + text == "".join(f"t{n} " for n in range(40)) + "\n", errors
     assert process.returncode == 0
 
 

@@ -45,7 +45,8 @@ def killed_and_back(box: Daemon) -> None:
 
 @pytest.fixture
 def box(tmp_path: Path) -> Iterator[Daemon]:
-    with running(tmp_path / "box", limits={"drain_s": 0.2}) as daemon:
+    """Without a journal: what is known after a restart is known from the transcripts alone."""
+    with running(tmp_path / "box", limits={"drain_s": 0.2}, journal="off") as daemon:
         yield daemon
 
 
@@ -270,7 +271,7 @@ def test_a_newer_database_is_left_alone(box: Daemon) -> None:
 
 def test_a_full_disk_costs_the_turn_and_not_the_answer(tmp_path: Path) -> None:
     """A limit on the size of files stands for the full disk: writes fail in the same place."""
-    box = Daemon(tmp_path / "box", limits={"drain_s": 0.2})
+    box = Daemon(tmp_path / "box", limits={"drain_s": 0.2}, journal="off")
     try:
         box.start(before=("bash", "-c", 'ulimit -f 100; exec "$@"', "-"))
         with box.client() as client:
