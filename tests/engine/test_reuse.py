@@ -46,6 +46,12 @@ def remembers(spawn: Spawn, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
     return make
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    """Where files and callers matter, and not what the model says."""
+    return tiny("llama", tmp_path_factory.mktemp("models"))
+
+
 def said(answer: Answer) -> Message:
     return Message("assistant", answer.text)
 
@@ -78,15 +84,15 @@ def test_a_conversation_reads_only_the_new_turn(remembers) -> None:
 
 @pytest.mark.parametrize("sampling", [Sampling(temperature=0), Sampling(temperature=1.0, seed=7)])
 def test_a_text_is_the_same_read_cached_alternating_and_restored(remembers, sampling: Sampling) -> None:
-    prompts = [[SYSTEM, Message("user", question)] for question in QUESTIONS[1:4]]
+    prompts = [[SYSTEM, Message("user", question)] for question in QUESTIONS[1:3]]
     cold = remembers(reuse=False)
-    expected = [cold.ask(p, max_tokens=32, sampling=sampling).text for p in prompts]
+    expected = [cold.ask(p, max_tokens=24, sampling=sampling).text for p in prompts]
     worker = remembers(disk="all")
     for _ in range(2):  # each of them moves the one before out and comes back
-        assert [worker.ask(p, max_tokens=32, sampling=sampling).text for p in prompts] == expected
+        assert [worker.ask(p, max_tokens=24, sampling=sampling).text for p in prompts] == expected
     assert worker.leave() == 0
     restored = remembers(disk="all")
-    answers = [restored.ask(p, max_tokens=32, sampling=sampling) for p in prompts]
+    answers = [restored.ask(p, max_tokens=24, sampling=sampling) for p in prompts]
     assert [a.text for a in answers] == expected
     assert max(a.read for a in answers) <= WORTH + ALIGN, [a.cached for a in answers]
 
@@ -141,27 +147,27 @@ def test_a_session_is_found_after_a_restart(remembers, tmp_path: Path) -> None:
     assert remembers().ask(messages, max_tokens=12, scope="you").cached <= 220, "no more than the system message"
 
 
-def test_what_is_no_session_stays_off_the_disk(remembers, tmp_path: Path) -> None:
-    worker = remembers()
+def test_what_is_no_session_stays_off_the_disk(remembers, small: Path, tmp_path: Path) -> None:
+    worker = remembers(small)
     converse(worker, turns=2)
     assert worker.leave() == 0
     assert not list((tmp_path / "kv").glob("*.kv"))
 
 
-def test_what_was_warmed_is_kept(remembers) -> None:
-    worker = remembers()
+def test_what_was_warmed_is_kept(remembers, small: Path) -> None:
+    worker = remembers(small)
     warmed = worker.warm([SYSTEM], "me")
     assert warmed.cached == 0
     answer = worker.ask([SYSTEM, Message("user", "Hm?")], scope="me")
     assert answer.cached >= warmed.tokens - ALIGN
     assert worker.leave() == 0
-    again = remembers()
+    again = remembers(small)
     assert again.warm([SYSTEM], "me").cached >= warmed.tokens - ALIGN
 
 
 @pytest.mark.parametrize("damage", ["truncated", "empty", "flipped", "tokens"])
-def test_a_bad_file_is_moved_aside_and_the_answer_is_right(remembers, tmp_path: Path, damage: str) -> None:
-    worker = remembers()
+def test_a_bad_file_is_moved_aside_and_the_answer_is_right(remembers, small: Path, tmp_path: Path, damage: str) -> None:
+    worker = remembers(small)
     (first,) = converse(worker, turns=1, session=True)
     worker.leave()
     (path,) = (tmp_path / "kv").glob("*.kv")
@@ -173,7 +179,7 @@ def test_a_bad_file_is_moved_aside_and_the_answer_is_right(remembers, tmp_path: 
     else:
         data[200 if damage == "tokens" else len(data) // 2] ^= 1
     path.write_bytes(data)
-    worker = remembers()
+    worker = remembers(small)
     (again,) = converse(worker, turns=1, session=True)
     assert (again.text, again.cached) == (first.text, 0)
     assert list((tmp_path / "kv" / "bad").iterdir())
@@ -205,8 +211,8 @@ def test_the_budgets_hold(remembers, tmp_path: Path) -> None:
     assert 0 < sum(sizes) <= budget
 
 
-def test_a_drain_saves_and_goes_on(remembers, tmp_path: Path) -> None:
-    worker = remembers()
+def test_a_drain_saves_and_goes_on(remembers, small: Path, tmp_path: Path) -> None:
+    worker = remembers(small)
     converse(worker, turns=1, session=True)
     worker.send(Save(30.0))
     saved = worker.until(Saved)
@@ -217,8 +223,8 @@ def test_a_drain_saves_and_goes_on(remembers, tmp_path: Path) -> None:
     assert again.cached > 0
 
 
-def test_what_is_forgotten_is_gone_from_the_disk_and_others_stay(remembers, tmp_path: Path) -> None:
-    worker = remembers()
+def test_what_is_forgotten_is_gone_from_the_disk_and_others_stay(remembers, small: Path, tmp_path: Path) -> None:
+    worker = remembers(small)
     for scope in ("me", "you"):
         converse(worker, turns=1, session=True, scope=scope)
         worker.send(Save(30.0))
@@ -238,8 +244,8 @@ def test_what_is_forgotten_is_gone_from_the_disk_and_others_stay(remembers, tmp_
 
 
 @pytest.mark.parametrize("sharing", ["identity", "system", "all"])
-def test_what_another_wrote_is_not_told(remembers, sharing: str) -> None:
-    worker = remembers(sharing=sharing)
+def test_what_another_wrote_is_not_told(remembers, small: Path, sharing: str) -> None:
+    worker = remembers(small, sharing=sharing)
     secret = [SYSTEM, Message("user", "My card is 1234 5678 and the code is 99, please keep it to yourself.")]
     first = worker.ask(secret, scope="a", max_tokens=4)
     guess = worker.ask(secret, scope="b", max_tokens=4)
@@ -253,8 +259,8 @@ def test_what_another_wrote_is_not_told(remembers, sharing: str) -> None:
     assert guess.text == first.text
 
 
-def test_what_one_warmed_serves_all_whose_system_message_it_is(remembers) -> None:
-    worker = remembers()
+def test_what_one_warmed_serves_all_whose_system_message_it_is(remembers, small: Path) -> None:
+    worker = remembers(small)
     warmed = worker.warm([SYSTEM], "a")
     assert worker.ask([SYSTEM, Message("user", "Hm?")], scope="b", max_tokens=4).cached >= warmed.tokens - ALIGN
     other = Message("system", SYSTEM.content + " And no more.")

@@ -45,6 +45,7 @@ class Engine:
     """The next token is the position; refuses the steps whose numbers are in `full`."""
 
     cells, sequences, batch, chunk, residents = 512, 2, 36, 32, 4
+    exact, window = False, 0
 
     def __init__(self, full: set[int]) -> None:
         self.full, self.steps = full, 0
@@ -108,7 +109,7 @@ def serve(engine: Engine, starts: list[Start]) -> list:
     ours, theirs = socket.socketpair()
     prepare = AtOnce(engine.vocabulary, (), cells=512)
     channel = Channel(theirs)
-    loop = Loop(channel, Loaded(engine, prepare, None, READY), CacheSettings())
+    loop = Loop(channel, Loaded(engine, prepare, None, None, READY), CacheSettings())
 
     def run() -> None:
         try:

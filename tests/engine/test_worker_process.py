@@ -137,11 +137,11 @@ def counting(first: int) -> str:
 
 def test_set_aside_and_back_is_the_same_text(spawn) -> None:
     prompts = [counting(n) for n in (100, 300, 500)]
-    roomy, tight = spawn(context=2048), spawn(context=512)
+    roomy, tight = spawn(context=2048), spawn(context=480)
     texts = []
     for worker in (roomy, tight):
         worker.ready()
-        rids = [worker.start(prompt=p, max_tokens=170) for p in prompts]
+        rids = [worker.start(prompt=p, max_tokens=145) for p in prompts]
         answers = worker.finish(*rids)
         slots = worker.until_slots(lambda s: s.busy == 0)
         assert slots.cells_used == slots.set_aside == 0
