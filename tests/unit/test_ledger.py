@@ -176,7 +176,7 @@ class Watched:
                 self.ended.pop(record.id, None)
             elif isinstance(record, Ended) and not record.kept.aside:
                 self.number += 1
-                self.ended[record.kept.id] = (self.number, self.rig.now)
+                self.ended[record.kept.id] = (self.number, record.kept.ended)
         assert self.number == self.rig.ledger.number
         for one in answers(out) + [e.fields for e in emits(out) if e.to or e.topic]:
             if one.get("ok") and ("topic" in one or one.get("state") in ("queued", "running")):
