@@ -66,6 +66,7 @@ class Sessions:
         self._fetching: dict[int, Request] = {}
         self._storing: dict[int, Request] = {}
         self._looking: dict[int, Request] = {}
+        self._coming: dict[int, Key] = {}  # turns that the store has and has not answered for, whoever still waits
 
     # ---- who may, who waits ----------------------------------------------------------------------------------
 
@@ -76,11 +77,12 @@ class Sessions:
         error = self.unavailable()
         if error is not None:
             return error
-        own = self._names.get(identity, set()) | {name for who, name in self._lines if who == identity}
+        used = {*self._lines, *self._coming.values()}
+        own = self._names.get(identity, set()) | {name for who, name in used if who == identity}
         if body.session not in own and len(own) >= limits.sessions_per_identity:
             limit = f"limits.sessions_per_identity is {limits.sessions_per_identity}"
             return WireError(Code.TOO_LARGE, f"you have as many sessions as you may ({limit}): delete one first")
-        if body.session not in own and self._count + len(self._lines) >= IN_ALL:
+        if body.session not in own and self._count + len(used) >= IN_ALL:
             return WireError(Code.TOO_LARGE, f"this box keeps {IN_ALL} sessions, no more: an operator may delete some")
         return None
 
@@ -203,6 +205,7 @@ class Sessions:
         talk.number, talk.fields = self._next(turn.size), fields
         talk.until = min(now + STORE_S, max(now, request.deadline + LATE_S))
         self._storing[talk.number] = request
+        self._coming[talk.number] = talk.key
         return [Ask(Append(talk.number, *talk.key, turn, talk.reset, limits.session_bytes))]
 
     # ---- the store's answers ---------------------------------------------------------------------------------
@@ -226,6 +229,7 @@ class Sessions:
                 self.known((identity, session))
             return None
         self._bytes -= self.asked.pop(answer.number, 0)
+        self._coming.pop(answer.number, None)
         for waiting in (self._looking, self._fetching, self._storing):
             request = waiting.pop(answer.number, None)
             if request is not None:

@@ -75,7 +75,7 @@ class Store(RuleBasedStateMachine):
             return
         self.damaged = True
         file = files[choice % len(files)]
-        data = bytearray(file.read_bytes())
+        data = bytearray(file.read_bytes()) or bytearray(1)  # cut to nothing before
         match kind:
             case "flip":
                 data[place % len(data)] ^= 1 << place % 8

@@ -135,7 +135,7 @@ def test_operators_see_requests_and_cancel_anybodys(daemon: Daemon) -> None:
         assert row["id"] == "mine"
         assert operator.call(op="cancel", id="mine", identity=row["identity"])["state"] == "cancelled"
         assert operator.call(op="loglevel", level="debug")["level"] == "debug"
-        assert operator.call(op="reload")["error"]["code"] == "unknown_op"
+        assert operator.call(op="fly")["error"]["code"] == "unknown_op"
         assert operator.call(op="drain")["state"] == "draining"
         assert client.call(op="generate", prompt="n=1")["error"]["code"] == "unavailable"
         assert operator.call(op="resume")["state"] == "ready"
