@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from harness import running, tiny_gguf, until
+from real import needs_model, real
 
 LIMIT = 160 << 20
 NEIGHBOUR = "import time; kept = bytearray(b'x') * (16 << 20); print('here', flush=True); time.sleep(600)"
@@ -77,3 +78,38 @@ def test_a_kill_by_hand_is_no_oom_kill(tmp_path: Path, group: Path) -> None:
         os.kill(victim, 9)
         status = box.wait_status(lambda s: s["watchdog"]["worker_deaths"] == 1, "its death")
         assert status["watchdog"]["last_exit"]["cause"] == "SIGKILL"
+
+
+@needs_model
+def test_a_real_context_that_grows_over_the_limit(tmp_path: Path, group: Path, capsys: pytest.CaptureFixture) -> None:
+    """Real weights. What the worker took before it came into the group is not counted, so the limit is for what grows
+    with its context: checkpoints of its cells in RAM (22 kB a token), buffers, answers."""
+    limit = 40 << 20
+    name = "memory.max" if (group / "memory.max").exists() else "memory.limit_in_bytes"
+    (group / name).write_text(str(limit))
+    profiles = [{"name": "big", "context": 4096}, {"name": "small", "context": 2560, "sequences": 1}]
+    ask = {"prompt": "The river flows past the old mill and the children wave. " * 160, "temperature": 0}
+    neighbour = subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdout=subprocess.PIPE)
+    try:
+        assert neighbour.stdout is not None
+        assert neighbour.stdout.readline() == b"here\n"
+        (group / "cgroup.procs").write_text(str(neighbour.pid))
+        with real(tmp_path / "box", profiles=profiles) as box, box.client() as client:
+            pid = box.pid
+            (group / "cgroup.procs").write_text(str(box.worker_pid()))
+            *events, end = client.stream(max_tokens=20, deadline_ms=300_000, **ask)
+            status = box.wait_status(lambda s: s["ready"], "a worker")
+            with capsys.disabled():
+                told = {key: status["watchdog"][key] for key in ("worker_deaths", "last_exit")}
+                sys.stdout.write(f"\n  {end['usage']}: {told}, profile {status['profile']}\n")
+            assert status["watchdog"]["last_exit"]["cause"] == "oom"
+            assert status["profile"] == "small"
+            assert [event["reason"] for event in events if event.get("type") == "restart"] == ["oom"]
+            assert end["finish_reason"] in ("stop", "length")
+            assert box.pid == pid
+        assert neighbour.poll() is None
+    finally:
+        neighbour.kill()
+        neighbour.wait()
+        if neighbour.stdout is not None:
+            neighbour.stdout.close()
