@@ -199,6 +199,7 @@ class Client:
     def __init__(self, context: zmq.Context[Any], endpoint: str) -> None:
         self.socket = context.socket(zmq.DEALER)
         self.socket.linger = 0
+        self.socket.rcvhwm = 0
         self.socket.connect(endpoint)
         self._count = 0
 

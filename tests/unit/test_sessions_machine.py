@@ -244,6 +244,7 @@ class SessionsMachine(RuleBasedStateMachine):
             assert not new
             names = {n for who, n in self.store.names() if who == identity}
             names |= {x.session for x in self.living() if x.identity == identity} - {None}
+            names |= {q.session for q in self.asked if isinstance(q, Append) and q.identity == identity}
             assert len(names) >= LIMITS.sessions_per_identity
 
     @rule(identity=st.sampled_from(IDENTITIES), name=st.sampled_from(IDS))
