@@ -75,11 +75,7 @@ def used(file: str, was: str, path: str, sha256: str | None) -> str:
     if sha256 is None:
         checked = f"without a sha256, since it has none yet: edgectl model verify {Path(path).name}, then this again"
     back = f"\nback again: edgectl model use {was}" if was != path else ""
-    return (
-        f"{file}: the model is {path} ({checked})\n"
-        f"restart the daemon to load it (SIGHUP does not): sudo systemctl restart edged, or stop and start `make serve`"
-        f"{back}"
-    )
+    return f"{file}: the model is {path} ({checked})\nto have a running daemon load it: edgectl config apply{back}"
 
 
 def by_hand(why: str, path: str, sha256: str | None) -> str:

@@ -175,7 +175,7 @@ def test_use(tmp_path, model):
     done = edgectl(file, "use", "m")
     assert (done.exit_code, done.stderr) == (0, "")
     assert f"{file}: the model is {model}" in done.stdout
-    assert "restart the daemon to load it (SIGHUP does not)" in done.stdout
+    assert "to have a running daemon load it: edgectl config apply" in done.stdout
     assert "edgectl model verify m.gguf" in done.stdout  # nothing has hashed it yet
     assert "back again: edgectl model use /old/o.gguf" in done.stdout
     assert file.read_text() == f"# mine\nmodel:\n  sha256: null\n  path: {model} # was\nlog_level: debug\n"
