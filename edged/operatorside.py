@@ -91,6 +91,9 @@ class OperatorSide:
         if self._endpoints.differ(config):
             self._log.warning("listen_unchanged", why="endpoints change at a restart only")
             config = msgspec.structs.replace(config, listen=self._config.listen, runtime_dir=self._config.runtime_dir)
+        if (config.journal, config.state_dir) != (self._config.journal, self._config.state_dir):
+            self._log.warning("journal_unchanged", why="journal and state_dir change at a restart only")
+            config = msgspec.structs.replace(config, journal=self._config.journal, state_dir=self._config.state_dir)
         self._config = config
         self._apply(config)
         self._worker.healed()

@@ -316,6 +316,17 @@ def test_a_wrong_configuration_is_one_line_and_78(tmp_path: Path) -> None:
         assert part in refused.stderr
 
 
+def test_the_journal_stays_where_it_is_until_a_restart(daemon: Daemon) -> None:
+    daemon.settings |= {"journal": "off", "state_dir": str(daemon.directory / "elsewhere"), "log_level": "debug"}
+    daemon.write_config()
+    daemon.process.send_signal(signal.SIGHUP)
+    until(lambda: "configuration_applied" in daemon.log.read_text(), "the new configuration")
+    assert "journal_unchanged" in daemon.log.read_text()
+    with daemon.client() as client:
+        assert client.call(op="status")["journal"]["mode"] == "ram"
+    assert not (daemon.directory / "elsewhere").exists()
+
+
 def test_sighup_applies_all_or_nothing(tmp_path: Path) -> None:
     with running(tmp_path, limits={"drain_s": 0.2}) as box, box.client() as client:
         events = client.stream(prompt="n=200 delay=0.005", id="through")
