@@ -28,6 +28,8 @@ PROMPTS = [
     "Explain to a child why the sky is blue, then why it is red in the evening.",
 ]
 TOKENS = 80
+LOADED_S = 0.7
+"""Python and the library are started before the model is loaded: not in `load_ms`, and part of a worker's start."""
 
 
 def show(capsys, text: str) -> None:
@@ -89,7 +91,8 @@ def test_100_deaths_of_a_single_stream(tmp_path: Path, capsys) -> None:
     noticed, resumed, same = [], [], 0
     with real(tmp_path, watchdog=QUICK) as box, box.client() as client:
         texts = reference(client)
-        load_s = client.call(op="status")["model"]["load_ms"] / 1000
+        status = client.call(op="status")
+        load_s, step_s = status["model"]["load_ms"] / 1000, 1 / status["speed"]["tokens_per_second"]
         pid = box.pid
         for death in range(100):
             number = death % len(texts)
@@ -112,10 +115,12 @@ def test_100_deaths_of_a_single_stream(tmp_path: Path, capsys) -> None:
             capsys,
             f"seed {SEED}: {len(noticed)} deaths, {same} of 100 texts as undisturbed; noticed after "
             f"{statistics.median(noticed):.3f} s (at most {max(noticed):.3f}), next token after "
-            f"{statistics.median(resumed):.2f} s (at most {max(resumed):.2f}), of which the load takes {load_s:.2f} s",
+            f"{statistics.median(resumed):.2f} s (at most {max(resumed):.2f}); load {load_s:.2f} s, "
+            f"step {step_s * 1000:.1f} ms",
         )
     assert same == 100
     assert max(noticed) <= 0.5
+    assert max(resumed) <= load_s + 32 * step_s + 0.5 + LOADED_S
 
 
 def test_deaths_at_90_percent_of_a_long_prefill(tmp_path: Path, capsys) -> None:
@@ -135,12 +140,16 @@ def test_deaths_at_90_percent_of_a_long_prefill(tmp_path: Path, capsys) -> None:
             took.append(time.monotonic() - killed)
             seen.until(lambda _: False)
             assert seen.text == undisturbed["text"]
+        status = client.call(op="status")
+        step_s = 1 / status["speed"]["tokens_per_second"]
         prompt_tokens = undisturbed["usage"]["prompt_tokens"]
         show(
             capsys,
             f"prompt of {prompt_tokens} tokens, whole answer {whole:.1f} s; killed at 90 %: first token after "
-            f"{statistics.median(took):.2f} s (at most {max(took):.2f}), of which the load takes {load_s:.2f} s",
+            f"{statistics.median(took):.2f} s (at most {max(took):.2f}); load {load_s:.2f} s, the rest of the prompt "
+            f"{whole * 0.1:.1f} s",
         )
+    assert max(took) <= load_s + 32 * step_s + 0.5 + LOADED_S + whole * 0.1
 
 
 def test_four_streams_keep_what_was_sent(tmp_path: Path, capsys) -> None:
@@ -162,7 +171,7 @@ def test_four_streams_keep_what_was_sent(tmp_path: Path, capsys) -> None:
                     try:
                         seen = Seen(client.stream(id=f"w{worker}-{round_}", **body(number)))
                         seen.until(lambda _: False)
-                        assert seen.restarts == seen.end["restarts"], seen.end
+                        assert seen.restarts <= seen.end["restarts"], seen.end  # the rest while it waited for its turn
                     except AssertionError as error:
                         faults.append(str(error)[:300])
                         return
