@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -50,11 +51,13 @@ def until(check: Callable[[], Any], what: str, seconds: float = WAIT_S) -> Any:
 
 
 def open_to_others(directory: Path) -> Path:
-    """pytest's directories are for their owner only; another uid has to pass through them."""
+    """pytest's directories are for their owner only; another uid has to pass through them, up to /tmp (sticky)."""
     for one in (directory, *directory.parents):
-        if one.stat().st_mode & 0o001:
+        mode = one.stat().st_mode
+        if mode & stat.S_ISVTX:
             break
-        one.chmod(0o755)
+        if not mode & 0o001:
+            one.chmod(0o755)
     return directory
 
 
