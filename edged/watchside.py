@@ -117,6 +117,8 @@ class WatchSide:
             self._tell_level(verdict)
         for alarm in self._alarms.fresh(verdict.alarms, now):
             self._log.warning("alarm", text=alarm)
+        loading = self._supervisor.step in (Step.CHECKING, Step.LOADING)
+        self._ladder.changing(changing=loading or self._supervisor.change is not None)
         course = self._ladder.course(verdict, readings, now)
         if not course.loaded and self._course.loaded:
             self._unload = refusal(verdict)

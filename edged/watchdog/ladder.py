@@ -10,8 +10,8 @@
   A step up that had to be undone within 10 · reload_s doubles that wait, up to 64 times: a profile that presses the
   board by itself must not come and go all day. One that lasts forgets it. Loading again is a step up too.
 * *What does not come up* (no such file, no room, refused) is left out, in both directions, for twice the wait of a step
-  up, and twice that each time it fails again, up to 64 times: a try may take the worker away. Whoever was to be stepped
-  down to and did not come up is followed by the next smaller one at once. An operator's wish forgives.
+  up, and twice that each time it fails again, up to 64 times: a try may take the worker away. A step down that fails is
+  followed by the next smaller one at once. An operator's wish forgives.
 * *Pinned* by an operator: that profile whatever the level; critical still unloads.
 
 Reloads come at most once in reload_s; only an unload does not wait. Loading again does.
@@ -70,6 +70,7 @@ class Ladder:
         self._loaded = True
         self._pinned: int | None = None
         self._failed: dict[int, Failed] = {}  # by index, until it comes up
+        self._changing = False
         self._at_once = False  # a step down failed: the next one needs no rest
         self._reloaded_at = float("-inf")
         self._stepped_up_at = float("-inf")
@@ -105,6 +106,10 @@ class Ladder:
         self._profile = min(max(0, profile), self._profiles - 1)
         self._reloaded_at = now
         self._failed.pop(self._profile, None)
+
+    def changing(self, *, changing: bool) -> None:
+        """A worker is on its way: nothing better is wanted before it is there, however long that takes."""
+        self._changing = changing
 
     def failed(self, wanted: int, profile: int, now: float) -> None:
         """`wanted` did not come up; `profile` serves on, or is started again."""
@@ -225,6 +230,8 @@ class Ladder:
         return verdict.heat >= Level.HOT and (self._pacing.exhausted or lasts)
 
     def _may_step_up(self, verdict: Verdict, now: float) -> bool:
+        if self._changing:
+            return False
         if float("-inf") < self._stepped_up_at <= now - UNDONE * self._rules.reload_s:
             self._patience = 0
         wait = self._wait() * (1 << self._patience)

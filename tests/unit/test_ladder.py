@@ -187,6 +187,18 @@ def test_with_none_that_comes_up_the_tries_are_few():
     assert len(rig.tries) <= 2 * 12
 
 
+def test_nothing_better_before_the_last_one_is_there():
+    rig = Rig()
+    rig.ladder.changed(2, rig.now)
+    rig.last = Course(profile=2)
+    rig.ladder.changing(changing=True)
+    assert rig.see(board(), 600).profile == 2
+    assert rig.see(board(50, 300), 3).profile == 2
+    rig.see(board(), 120)
+    rig.ladder.changing(changing=False)
+    assert rig.see(board(), 2).profile == 1
+
+
 def test_other_rules_forget_nothing_of_the_worker_and_the_board():
     rig = Rig(Watchdog(pacing=Pacing(knobs=["threads"])))
     rig.ladder.threads(4)
