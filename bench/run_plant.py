@@ -9,10 +9,13 @@ rests above 80 °C, has all knobs), against the firmware in both readings, and w
 those: no schedule that keeps to 80 °C writes more. Least and mean of each. Then the chip's highest temperature within
 ten minutes and later, the most reloads, boards that came to hot, and the longest gap between tokens over the median
 one: median and most of the boards, and how many keep it within 3.
+
+EDGED_SEEDS ("11,12,101"), EDGED_HOT_C and EDGED_TARGET_C choose other boards and thresholds than the defaults.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 from collections.abc import Iterable
@@ -22,9 +25,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from plant.closed import Run, clairvoyant, kind, of_kind, stock, watched
 
-from edged.config_watchdog import Knob, Pacing, Watchdog
+from edged.config_watchdog import Heat, Knob, Pacing, Watchdog
 
-SEED = 11
+SEEDS = [int(seed) for seed in os.environ.get("EDGED_SEEDS", "11").split(",")]
+HOT_C = float(os.environ.get("EDGED_HOT_C", str(Heat().hot_c)))
+TARGET_C = float(os.environ.get("EDGED_TARGET_C", str(Pacing().target_c)))
 BOARDS = 24
 KNOBS: dict[str, tuple[list[Knob], bool]] = {
     "clock, threads, pauses": (["frequency", "threads", "duty"], True),
@@ -37,11 +42,16 @@ KNOBS: dict[str, tuple[list[Knob], bool]] = {
 
 
 def main() -> None:
-    drawn = [kind(board) for board in of_kind(None, 200, SEED)]
+    for seed in SEEDS:
+        run(seed)
+
+
+def run(seed: int) -> None:
+    drawn = [kind(board) for board in of_kind(None, 200, seed)]
     shares = ", ".join(f"{name} {drawn.count(name)}" for name in ("mild", "hard", "hopeless"))
-    print(f"seed {SEED}; of 200 boards: {shares}; {BOARDS} of each group are run")
-    for group in ("mild", "hard"):
-        boards = of_kind(group, BOARDS, SEED)
+    print(f"seed {seed}, hot at {HOT_C:g}, aim {TARGET_C:g}; of 200 boards: {shares}; {BOARDS} of each group are run")
+    for group in ("mild", "hard", "hopeless"):
+        boards = of_kind(group, BOARDS, seed)
         best = [clairvoyant(board) for board in boards]
         proportional = [stock(board) for board in boards]
         holding = [stock(board, holding=True) for board in boards]
@@ -51,7 +61,7 @@ def main() -> None:
         print(f"  {'knobs':24}{'of clairvoyant':>16}{'of proportional':>17}{'of holding':>14}", end="")
         print(f"{'first/later °C':>16}{'reloads':>9}{'hot':>5}{'gap':>12}{'≤ 3':>5}")
         for name, (knobs, clocks) in KNOBS.items():
-            rules = Watchdog(pacing=Pacing(knobs=knobs))
+            rules = Watchdog(heat=Heat(hot_c=HOT_C), pacing=Pacing(knobs=knobs, target_c=TARGET_C))
             line(name, [watched(board, rules, clocks=clocks) for board in boards], best, proportional, holding)
 
 

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice, product
@@ -49,13 +50,16 @@ class Run:
 
     @property
     def gap(self) -> float:
-        """The longest pause between tokens over the median one (of tokens, not of seconds)."""
+        """The longest pause between tokens over the median one (of tokens, not of seconds); a reload is one, too."""
         working = sorted((rate for rate in self.rates if rate > 0), reverse=True)
+        still = max(
+            (len(list(run)) for none, run in itertools.groupby(self.rates, lambda r: r <= 0) if none), default=0
+        )
         half, told = sum(working) / 2, 0.0
         for rate in working:
             told += rate
             if told >= half:
-                return rate / working[-1]
+                return rate * max(1 / working[-1], still)
         return 1.0
 
     def second(self, at: int, heat: Heat, rate: float) -> None:
