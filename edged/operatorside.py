@@ -95,30 +95,32 @@ class OperatorSide:
             self._log.warning("journal_unchanged", why="journal and state_dir change at a restart only")
             config = msgspec.structs.replace(config, journal=self._config.journal, state_dir=self._config.state_dir)
         self._config = config
+        name = self._watch.wanted
         self._apply(config)
         self._worker.healed()
         self._watch.reconfigure(config)
-        plan = Plan(config, self._index(config))
+        plan = Plan(config, self._index(config, name))
         reloading = self._supervisor.reconfigure(plan, now)
         self._watch.chosen(plan.index, now)
         self._log.info("configuration_applied", config=config.path, reloading=reloading)
         return reloading
 
-    def _index(self, config: Config) -> int:
+    def _index(self, config: Config, name: str) -> int:
         """The profile of the same name as now, if there still is one; deaths are forgotten."""
-        name = self._watch.pinned or self._supervisor.wanted.profile.name
+        name = self._watch.pinned or name
         return names(config).index(name) if name in names(config) else 0
 
     # ---- the worker ------------------------------------------------------------------------------------------
 
     def _reload(self, name: str | None, now: float) -> dict[str, Any]:
-        plan = Plan(self._config, self._index(self._config) if name is None else self._named(name))
+        index = self._index(self._config, self._watch.wanted) if name is None else self._named(name)
         if self._watch.pinned is not None and name not in (None, self._watch.pinned):
             raise WireError(Code.BAD_REQUEST, f"profile {self._watch.pinned} is pinned: `profile` with `auto` first")
-        why = self._watch.unloaded
+        why = self._watch.refused
         if why:
             code = self._broker.gate.code or Code.UNAVAILABLE
             raise WireError(code, f"the model is unloaded: {why}", self._broker.gate.retry_after_ms)
+        plan = Plan(self._config, index)
         self._run(plan, "reload", now)
         return {"state": "reloading", "profile": plan.profile.name}
 
@@ -129,6 +131,7 @@ class OperatorSide:
         self._supervisor.forget(self._config)
         self._watch.chosen(plan.index, now)
         self._supervisor.replace(Wish(plan, reason), now)
+        self._watch.load(now)
 
     def _profile(self, verb: m.ProfileRequest, now: float) -> dict[str, Any]:
         if verb.auto:
@@ -139,7 +142,7 @@ class OperatorSide:
             self._watch.pin(verb.profile)
             self._log.info("pinned", profile=verb.profile)
             plan = Plan(self._config, index)
-            if plan.differs(self._supervisor.wanted) and self._supervisor.step is not Step.UNLOADED:
+            if plan.differs(self._supervisor.wanted) or self._supervisor.step is Step.UNLOADED:
                 self._run(plan, "profile", now)
         return self._profiles()
 
@@ -164,6 +167,6 @@ class OperatorSide:
             row["need_mb"] = None if need is None else need >> 20
             row["fits"] = None if need is None or available is None else need <= available
             rows.append(row)
-        wanted = supervisor.wanted.profile.name
+        wanted = self._watch.wanted
         available_mb = None if available is None else available >> 20
         return {"profiles": rows, "wanted": wanted, "pinned": self._watch.pinned, "available_mb": available_mb}

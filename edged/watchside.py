@@ -17,17 +17,18 @@ from edged import messages as m
 from edged.broker.broker import Broker
 from edged.broker.instructions import Instruction
 from edged.config import Config
-from edged.errors import Code
 from edged.level import Level
 from edged.observe import watch
 from edged.observe.log import Log
 from edged.system.cpufreq import FrequencyCap
+from edged.watchdog.alarms import Alarms
 from edged.watchdog.change import Wish
 from edged.watchdog.ladder import Course, Ladder
 from edged.watchdog.line import Step
 from edged.watchdog.plan import Plan
 from edged.watchdog.policy import Policy, Verdict
 from edged.watchdog.readings import Readings
+from edged.watchdog.refusal import Refusal, refusal
 from edged.watchdog.sampler import Sampler
 from edged.watchdog.supervisor import Supervisor
 
@@ -58,29 +59,35 @@ class WatchSide:
         self._wake = wake
         self._log = log
         self.pinned: str | None = None  # the profile that an operator chose
-        self._alarms: list[str] = []
+        self._alarms = Alarms()
         self._pace = m.Pace()
-        self._cap = FrequencyCap(config.watchdog.root, os.path.join(config.runtime_dir, CLOCK_FILE))
-        self._begin(config)
-
-    def _begin(self, config: Config) -> None:
-        """From nothing known."""
         rules = config.watchdog
+        self._cap = FrequencyCap(rules.root, os.path.join(config.runtime_dir, CLOCK_FILE))
         self.config = config
         self._policy = Policy(rules)
         self._ladder = Ladder(rules, len(config.profiles))
         self._ladder.frequencies(self._cap.steps())
-        self._sampler = Sampler(rules.root, rules.interval_s, self._wake, rules.heat.zones)
+        self._sampler = self._look()
         self._readings = Readings()
         self._verdict: Verdict | None = None
         self._course = Course()
+        self._unload: Refusal | None = None  # why there is no model on purpose
+        self._told: Refusal | None = None  # to the broker
+
+    def _look(self) -> Sampler:
+        rules = self.config.watchdog
+        return Sampler(rules.root, rules.interval_s, self._wake, rules.heat.zones)
 
     def reconfigure(self, config: Config) -> None:
-        """With other rules it begins anew, and the level is found again within some samples."""
-        before, self.config = self.config, config
-        if before.watchdog != config.watchdog or len(before.profiles) != len(config.profiles):
+        """SIGHUP: what is known of the board and of the worker stays, a level is left by the new rules."""
+        before, self.config = self.config.watchdog, config
+        rules = config.watchdog
+        self._policy.reconfigure(rules)
+        self._ladder.reconfigure(rules, len(config.profiles))
+        looks = (before.root, before.interval_s, before.heat.zones)
+        if looks != (rules.root, rules.interval_s, rules.heat.zones):
             self._sampler.stop()
-            self._begin(config)
+            self._sampler = self._look()
         self.pin(self.pinned if self.pinned in names(config) else None)
 
     def stop(self) -> None:
@@ -105,15 +112,18 @@ class WatchSide:
         self._supervisor.crew.look()
         before, verdict = self._verdict, self._policy.observe(readings, now)
         self._readings, self._verdict = readings, verdict
+        self._supervisor.memory_short = verdict.memory >= Level.WARM
         if (before.level if before else Level.NORMAL) is not verdict.level:
             self._tell_level(verdict)
-        if _sorts(before) != _sorts(verdict):
-            self._press(verdict, now)
-        for alarm in verdict.alarms:
-            if alarm not in self._alarms:
-                self._log.warning("alarm", text=alarm)
-        self._alarms = verdict.alarms
-        self._carry_out(self._ladder.course(verdict, readings, now), verdict, now)
+        for alarm in self._alarms.fresh(verdict.alarms, now):
+            self._log.warning("alarm", text=alarm)
+        loading = self._supervisor.step in (Step.CHECKING, Step.LOADING)
+        self._ladder.changing(changing=loading or self._supervisor.change is not None)
+        course = self._ladder.course(verdict, readings, now)
+        if not course.loaded and self._course.loaded:
+            self._unload = refusal(verdict)
+        self._carry_out(course, verdict, now)
+        self._press(verdict, now)
 
     def _tell_level(self, verdict: Verdict) -> None:
         fields = {"level": verdict.level.word, "heat": verdict.heat.word, "memory": verdict.memory.word}
@@ -122,16 +132,24 @@ class WatchSide:
         self._publish("watchdog", {"type": "watchdog", "time": time.time(), **fields, "why": verdict.why})
 
     def _press(self, verdict: Verdict, now: float) -> None:
-        heat = verdict.heat >= verdict.memory
-        why = f"the board is {'too hot' if heat else 'short of memory'}: {verdict.why}"
-        code = Code.OVERHEATED if heat else Code.LOW_MEMORY
+        """The broker hears of the level when it, or what is told to clients, is another than before."""
+        if self._course.loaded:
+            self._unload = None
+        told = refusal(verdict)
+        if self._unload is not None and verdict.level < Level.HOT:
+            why = f"the model was unloaded ({self._unload.why}) and is loaded again soon"
+            told = Refusal(verdict.level, self._unload.code, why)
+        retry_ms = None if told.code is None else max(1000, round(1000 * self._retry_s(verdict, now)))
+        if told != self._told:
+            self._told = told
+            self._do(self._broker.pressed(told.level, told.code, retry_ms, told.why, now), now)
+        self._broker.gate.retry_after_ms = retry_ms
+
+    def _retry_s(self, verdict: Verdict, now: float) -> float:
         rules = self.config.watchdog
-        wait_s = rules.hold_s + (rules.reload_s if verdict.level is Level.CRITICAL else 0.0)
-        if verdict.level >= Level.HOT:
-            retry_ms = max(1000, round(1000 * wait_s))
-            self._do(self._broker.pressed(verdict.level, code, retry_ms, why, now), now)
-        else:
-            self._do(self._broker.pressed(verdict.level, None, None, "", now), now)
+        if verdict.level < Level.HOT:
+            return self._ladder.load_due() - now
+        return rules.hold_s + (rules.reload_s if verdict.level is Level.CRITICAL else 0.0)
 
     # ---- acting ----------------------------------------------------------------------------------------------
 
@@ -158,7 +176,7 @@ class WatchSide:
         elif supervisor.step is Step.UNLOADED:
             supervisor.load(plan)
         elif supervisor.step is not Step.GIVEN_UP and plan.index != supervisor.wanted.index:
-            supervisor.replace(Wish(plan, reason, old_first=memory), now)
+            supervisor.replace(Wish(plan, reason), now)
 
     def worker_ready(self, ready: m.Ready, now: float) -> None:
         self._ladder.changed(self._supervisor.plan.index, now)
@@ -166,15 +184,26 @@ class WatchSide:
         if self._pace != m.Pace():
             self._tell(self._pace)
 
-    def kept(self, now: float) -> None:
-        """What the ladder wanted did not come up: it may want it again, not before reload_s."""
-        self._ladder.changed(self._supervisor.plan.index, now)
+    def kept(self, wanted: int, now: float) -> None:
+        """That profile did not come up: the ladder wants it again, but ever more rarely."""
+        self._ladder.failed(wanted, self._supervisor.plan.index, now)
 
     def chosen(self, index: int, now: float) -> None:
-        """An operator has this profile run; the ladder goes on from there."""
-        if index != self._course.profile:
+        """An operator has this profile run; the ladder goes on from there, and what failed so far is forgiven."""
+        self._ladder.forgive()
+        if index != self._ladder.profile:
             self._ladder.changed(index, now)
-            self._course = msgspec.structs.replace(self._course, profile=index)
+        self._course = msgspec.structs.replace(self._course, profile=index)
+
+    def load(self, now: float) -> None:
+        """An operator's wish while there is no model: the ladder's patience is not for operators, the level is."""
+        verdict = self._verdict
+        if verdict is None or self._course.loaded or self.refused:
+            return
+        self._ladder.load(now)
+        self._course = msgspec.structs.replace(self._course, loaded=True)
+        self._steer(self._course, verdict, now)
+        self._press(verdict, now)
 
     def pin(self, name: str | None) -> None:
         """An operator's choice, whatever the level; None: the watchdog chooses."""
@@ -183,19 +212,27 @@ class WatchSide:
         self._ladder.pinned(None if name is None else names(self.config).index(name))
 
     @property
-    def unloaded(self) -> str:
-        """Why there is no model on purpose; "" when there is, or shall be."""
-        return "" if self._course.loaded or self._verdict is None else self._verdict.why
+    def wanted(self) -> str:
+        """The profile that is run, or will be when there is a model again."""
+        known = names(self._supervisor.wanted.config)
+        if self._course.loaded:
+            return self._supervisor.wanted.profile.name
+        return known[min(self._ladder.profile, len(known) - 1)]
+
+    @property
+    def refused(self) -> str:
+        """Why there is no model and may be none now, also for an operator; "" otherwise."""
+        hot = self._verdict is not None and self._verdict.level >= Level.HOT
+        return self._verdict.why if hot and self._verdict and not self._course.loaded else ""
 
     def fields(self, now: float) -> dict[str, Any]:
         """For `status`."""
-        profile = {"wanted": self._supervisor.wanted.profile.name, "pinned": self.pinned}
-        return watch.fields(self._readings, self._verdict, self._course, now) | {"profile": profile}
+        out = watch.fields(self._readings, self._verdict, self._course, now)
+        out["profile"] = {"wanted": self.wanted, "pinned": self.pinned}
+        waits = self._verdict is not None and self._verdict.level < Level.HOT
+        due = max(0.0, self._ladder.load_due() - now) if waits else None
+        return out | {"unloaded": self._unload and watch.unloaded(self._unload.why, due)}
 
 
 def names(config: Config) -> list[str]:
     return [profile.name for profile in config.profiles]
-
-
-def _sorts(verdict: Verdict | None) -> tuple[Level, Level]:
-    return (verdict.heat, verdict.memory) if verdict else (Level.NORMAL, Level.NORMAL)

@@ -171,12 +171,12 @@ class WorkerSide:
                 self._kept = ""
                 self._log.info("replaced", reason=reason, profile=profile, seconds=round(seconds, 2))
                 self._model_event("reloaded", reason=reason, profile=profile)
-            case Kept(reason=reason, profile=profile, why=why):
+            case Kept(reason=reason, wanted=wanted, profile=profile, why=why):
                 self._kept = f"{reason}: profile {profile} stays in service, what was wanted did not come up: {why}"
                 self._log.error("kept", reason=reason, profile=profile, why=why)
                 self._model_event("kept", reason=reason, profile=profile)
                 if self.watch is not None:
-                    self.watch.kept(now)
+                    self.watch.kept(wanted, now)
             case Unloaded(reason=reason):
                 self._log.warning("unloaded", reason=reason)
                 self._broker.unloaded()

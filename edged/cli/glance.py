@@ -55,6 +55,7 @@ def glance(status: dict[str, Any], now: float) -> Iterator[Row]:
     yield "profile", _profile(status)
     watchdog = status.get("watchdog")
     yield "level", _level(watchdog)
+    yield "unloaded", _unloaded(watchdog)
     yield "board", _board(watchdog)
     yield "reload", _reload(watchdog)
     yield "queue", _queue(status.get("queue"))
@@ -107,7 +108,8 @@ def _profile(status: dict[str, Any]) -> str:
     named = words(status.get("profile"))
     watchdog = status.get("watchdog")
     chosen = watchdog.get("profile") if isinstance(watchdog, dict) else None
-    pinned = " (pinned)" if isinstance(chosen, dict) and chosen.get("pinned") else ""
+    name = words(chosen.get("pinned")) if isinstance(chosen, dict) and chosen.get("pinned") else ""
+    pinned = f" ({'pinned' if name == named else f'{name} is pinned'})" if name else ""
     return f"{named}{pinned}, context of {context} tokens" if named and context else f"{named}{pinned}"
 
 
@@ -122,6 +124,17 @@ def _level(watchdog: object) -> str:
     why = f": {words(watchdog['why'])}" if watchdog.get("why") else ""
     back = f"; ends {words(watchdog['back'])}" if watchdog.get("back") else ""
     return f"{level}{lasted}{why}{back}"
+
+
+def _unloaded(watchdog: object) -> str:
+    """`the board is too hot: 86.0 °C for 3 samples (critical from 84); loaded again in about 40.0 s`."""
+    facts = watchdog.get("unloaded") if isinstance(watchdog, dict) else None
+    if not isinstance(facts, dict):
+        return ""
+    waits = (
+        f"in about {duration(facts['seconds'])}" if _number(facts, "seconds") else "when the level is warm or better"
+    )
+    return f"{words(facts.get('why'))}; loaded again {waits}"
 
 
 def _board(watchdog: object) -> str:

@@ -29,6 +29,11 @@ def fields(readings: Readings, verdict: Verdict | None, course: Course, now: flo
     }
 
 
+def unloaded(why: str, due_s: float | None) -> dict[str, Any]:
+    """There is no model on purpose. `due_s`: until it is loaded again; None: not at this level."""
+    return {"why": why, "seconds": None if due_s is None else round(due_s, 1)}
+
+
 def known(readings: Readings) -> dict[str, Any]:
     """What was read; what is unknown is left out."""
     found = {

@@ -70,6 +70,12 @@ class Pacing:
         self._at: float | None = None
         self.effort = 1.0
 
+    def reconfigure(self, rules: Watchdog) -> None:
+        """Other rules; effort goes on from where it is."""
+        self._rules = rules
+        self._rebuild()
+        self.effort = max(self.effort, self.least)
+
     # ---- what there is to turn -------------------------------------------------------------------------------
 
     def threads(self, count: int) -> None:

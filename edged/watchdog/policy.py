@@ -24,12 +24,23 @@ from typing import Final
 
 from msgspec import Struct
 
-from edged.config_watchdog import Heat, Watchdog
+from edged.config_watchdog import Watchdog
 from edged.level import Level
+from edged.watchdog.back import heat_back, memory_back
 from edged.watchdog.readings import Readings
 from edged.watchdog.stair import Stair
+from edged.watchdog.thresholds import (
+    MB,
+    celsius,
+    entering,
+    leaving,
+    limits,
+    memory_room,
+    swap_exhausted,
+    thrashing,
+    throttled,
+)
 
-MB: Final = 1 << 20
 LEVELS: Final = (Level.WARM, Level.HOT, Level.CRITICAL)
 
 
@@ -51,6 +62,7 @@ class Sample(Struct, frozen=True):
     reached: Level
     kept: Level
     what: str  # "81.0 °C", in words, for why
+    plain: bool = True  # what was measured made it, and no bit or the like
 
 
 class Policy:
@@ -63,6 +75,12 @@ class Policy:
         self._level = Level.NORMAL
         self._since: float | None = None
 
+    def reconfigure(self, rules: Watchdog) -> None:
+        """Other rules: a level stays until the board is seen to have left it by them."""
+        self._rules = rules
+        self._heat.reconfigure(rules.heat.samples, rules.hold_s)
+        self._memory.reconfigure(rules.memory.samples, rules.hold_s)
+
     def observe(self, readings: Readings, now: float) -> Verdict:
         self._had_temperature |= readings.temperature_c is not None
         heat = heat_sample(self._rules, readings, known=self._had_temperature)
@@ -72,13 +90,12 @@ class Policy:
         level = max(self._heat.level, self._memory.level)
         if self._since is None or level is not self._level:
             self._level, self._since = level, now
-        by_heat = self._heat.level >= self._memory.level
         return Verdict(
             level=level,
             heat=self._heat.level,
             memory=self._memory.level,
-            why=self._why["heat" if by_heat else "memory"] if level else "",
-            back=self._back(level, readings, by_heat=by_heat),
+            why="; ".join(self._why[name] for name in self._worst(level)),
+            back=self._back(level, readings),
             since=self._since,
             alarms=[*readings.alarms, *_words(readings)],
         )
@@ -88,21 +105,27 @@ class Policy:
         after = stair.step(sample.reached, sample.kept, now)
         if after > before:
             times = f" for {samples} samples" if samples > 1 else ""
-            self._why[name] = f"{sample.what}{times} ({_entered(self._rules, name, after)})"
+            self._why[name] = f"{sample.what}{times} ({self._entered(name, after, sample)})"
         elif after < before:
-            self._why[name] = f"{sample.what} (left {before.word})"
+            self._why[name] = f"{sample.what or 'nothing seen'} (left {before.word})"
 
-    def _back(self, level: Level, readings: Readings, *, by_heat: bool) -> str:
-        if level is Level.NORMAL:
-            return ""
-        hold = f"for {self._rules.hold_s:g} s"
-        if by_heat:
-            heat = self._rules.heat
-            return f"below {celsius(heat, level) - heat.hysteresis_c:g} °C {hold}"
-        room = memory_room(readings)
-        if room is None:
-            return f"more memory available {hold}"
-        return f"{leaving(self._rules, level, room[1]) / MB:.0f} MB available {hold}"
+    def _entered(self, name: str, level: Level, sample: Sample) -> str:
+        if not sample.plain:
+            return level.word
+        if name == "heat":
+            return f"{level.word} from {celsius(self._rules.heat, level):g}"
+        percent, megabytes = limits(self._rules, level)
+        return f"{level.word} below {percent:g} % or {megabytes:g} MB"
+
+    def _worst(self, level: Level) -> list[str]:
+        """What makes the level: one of heat and memory, or both."""
+        parts = {"heat": self._heat.level, "memory": self._memory.level} if level else {}
+        return [name for name, one in parts.items() if one is level]
+
+    def _back(self, level: Level, readings: Readings) -> str:
+        words = {"heat": heat_back, "memory": memory_back}
+        wanted = [words[name](self._rules, level, readings) for name in self._worst(level)]
+        return f"{' and '.join(wanted)} for {self._rules.hold_s:g} s" if wanted else ""
 
 
 def heat_sample(rules: Watchdog, readings: Readings, *, known: bool) -> Sample:
@@ -110,17 +133,21 @@ def heat_sample(rules: Watchdog, readings: Readings, *, known: bool) -> Sample:
     temperature = readings.temperature_c
     if temperature is None:
         unknown = known or "temperature" not in readings.missing
-        base = Sample(Level.WARM, Level.WARM, "no temperature") if unknown else Sample(Level.NORMAL, Level.NORMAL, "")
+        base = (
+            Sample(Level.WARM, Level.WARM, "no temperature", plain=False)
+            if unknown
+            else Sample(Level.NORMAL, Level.NORMAL, "")
+        )
     else:
         heat = rules.heat
         reached = _highest(temperature >= celsius(heat, level) for level in LEVELS)
         kept = _highest(temperature >= celsius(heat, level) - heat.hysteresis_c for level in LEVELS)
         base = Sample(reached, kept, f"{temperature:.1f} °C")
-    supply = readings.under_voltage is True and temperature is not None and temperature < rules.heat.warm_c
-    if readings.soft_limit or (readings.throttled and not supply):
+    if readings.soft_limit or throttled(rules, readings):
         said = "throttled by its firmware" if readings.throttled else "at its soft temperature limit"
         what = f"{base.what}, {said}" if base.what else said
-        return Sample(max(base.reached, Level.HOT), max(base.kept, Level.HOT), what)
+        plain = base.plain and base.reached >= Level.HOT
+        return Sample(max(base.reached, Level.HOT), max(base.kept, Level.HOT), what, plain)
     return base
 
 
@@ -129,71 +156,28 @@ def memory_sample(rules: Watchdog, readings: Readings, present: Level) -> Sample
     if room is None:
         return Sample(Level.NORMAL, present, "memory unknown")
     available, total = room
-    memory = rules.memory
     reached = _highest(available < entering(rules, level, total) for level in LEVELS)
     kept = _highest(available < leaving(rules, level, total) for level in LEVELS)
     what = f"{available / MB:.0f} MB available"
-    psi = readings.psi_some10
-    if psi is not None and psi >= memory.psi_percent:
+    plain = True
+    if thrashing(rules, readings):
         if reached is Level.WARM:
-            reached, what = Level.HOT, f"{what}, {psi:.0f} % of the time waited for memory"
+            what = f"{what}, {readings.psi_some10:.0f} % of the time waited for memory"
+            reached, plain = Level.HOT, False
         if kept is Level.WARM:
             kept = Level.HOT
-    swap, free = readings.swap_total, readings.swap_free
-    if swap and free is not None and free < swap * memory.swap_percent / 100:
+    if swap_exhausted(rules, readings):
         if available < entering(rules, Level.HOT, total):
+            plain = reached is Level.CRITICAL
             reached, what = Level.CRITICAL, f"{what}, swap exhausted"
         if available < leaving(rules, Level.HOT, total):
             kept = Level.CRITICAL
-    return Sample(reached, max(kept, reached), what)
+    return Sample(reached, max(kept, reached), what, plain)
 
 
 def _highest(holds: Iterable[bool]) -> Level:
     """The highest level of those that hold (in the order of LEVELS)."""
     return max((level for level, true in zip(LEVELS, holds, strict=True) if true), default=Level.NORMAL)
-
-
-def memory_room(readings: Readings) -> tuple[int, int] | None:
-    """Bytes available, and of how many: the board's or, where it has less room, the control group's."""
-    available, total = readings.memory_available, readings.memory_total
-    if available is None or total is None:
-        return None
-    most, current = readings.cgroup_max, readings.cgroup_current
-    if most is not None and current is not None and most < total:
-        return min(available, max(0, most - current)), most
-    return available, total
-
-
-def celsius(heat: Heat, level: Level) -> float:
-    return {Level.WARM: heat.warm_c, Level.HOT: heat.hot_c, Level.CRITICAL: heat.critical_c}[level]
-
-
-def entering(rules: Watchdog, level: Level, total: int) -> float:
-    """Bytes: the level begins below."""
-    percent, megabytes = _limits(rules, level)
-    return min(percent / 100 * total, megabytes * MB)
-
-
-def leaving(rules: Watchdog, level: Level, total: int) -> float:
-    """Bytes: the level is left from here on."""
-    percent, _ = _limits(rules, level)
-    return entering(rules, level, total) * (1 + rules.memory.hysteresis_percent / percent) if percent else 0.0
-
-
-def _limits(rules: Watchdog, level: Level) -> tuple[float, float]:
-    memory = rules.memory
-    return {
-        Level.WARM: (memory.warm_percent, memory.warm_mb),
-        Level.HOT: (memory.hot_percent, memory.hot_mb),
-        Level.CRITICAL: (memory.critical_percent, memory.critical_mb),
-    }[level]
-
-
-def _entered(rules: Watchdog, name: str, level: Level) -> str:
-    if name == "heat":
-        return f"{level.word} from {celsius(rules.heat, level):g}"
-    percent, megabytes = _limits(rules, level)
-    return f"{level.word} below {percent:g} % or {megabytes:g} MB"
 
 
 def _words(readings: Readings) -> list[str]:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
+from edged.watchdog.alarms import bounded
 from edged.watchdog.memsensors import MemorySensors
 from edged.watchdog.readings import Readings
 from edged.watchdog.sensors import Sensors
@@ -89,4 +90,4 @@ class Sampler:
             fields |= self._memory.read(self._pid, missing, alarms)
         except Exception as error:  # noqa: BLE001 - a sensor that we did not foresee must not end the watching
             alarms.append(f"the sensors cannot be read: {type(error).__name__}")
-        return Readings(at=time.monotonic(), missing=missing, alarms=alarms, **fields)
+        return Readings(at=time.monotonic(), missing=missing, alarms=bounded(alarms), **fields)

@@ -4,6 +4,8 @@
   chip of such a board works there) it is nonsense.
 * A zone that answered once and does no more (EIO, nonsense, gone) is an alarm. One that never did, beside others
   that do, is as good as absent: the zone of a radio that is off says ENODATA for ever.
+* Names are cut at NAME characters (the kernel's have 20 at most) and ZONES are looked at: what a broken driver says is
+  shown by `status`, and that stays short. What was found stands in parentheses at an alarm's end (`alarms`).
 * `get_throttled` is hexadecimal without 0x. `vcgencmd` is never asked: it is a process, and hangs in the field.
 """
 
@@ -16,6 +18,8 @@ from typing import Any, Final
 from edged.system import smallfile
 
 PLAUSIBLE_C: Final = (-40.0, 130.0)
+NAME: Final = 40
+ZONES: Final = 64
 UNDER_VOLTAGE, CAPPED, THROTTLED, SOFT_LIMIT = 1, 2, 4, 8
 
 
@@ -37,8 +41,8 @@ class Sensors:
     def _heat(self, missing: list[str], alarms: list[str]) -> dict[str, Any]:
         zones: dict[str, float] = {}
         bad: dict[str, str] = {}
-        for path in sorted(glob.glob(os.path.join(glob.escape(self._sys), "class/thermal/thermal_zone*"))):
-            kind = smallfile.text(os.path.join(path, "type")) or os.path.basename(path)
+        for path in self._zones(missing):
+            kind = (smallfile.text(os.path.join(path, "type")) or os.path.basename(path))[:NAME]
             value = _celsius(os.path.join(path, "temp"))
             if isinstance(value, float):
                 zones[kind] = max(value, zones.get(kind, value))
@@ -46,17 +50,23 @@ class Sensors:
                 bad.setdefault(kind, value)
         counted = {kind: value for kind, value in zones.items() if not self._wanted or kind in self._wanted}
         strange = [kind for kind in self._wanted if kind not in {*zones, *bad, *self._known}]
-        alarms += [f"no thermal zone of type {kind!r} (watchdog.heat.zones)" for kind in strange]
+        alarms += [f"no thermal zone of type {kind[:NAME]!r} (watchdog.heat.zones)" for kind in strange]
         known = {kind for kind in self._known if not self._wanted or kind in self._wanted}
         for kind in sorted({*known, *bad} - set(zones)):
             if kind in self._known or not zones:
                 alarms.append(f"thermal zone {kind}: {bad.get(kind, 'vanished')}")
             else:
                 missing.append(f"thermal zone {kind}")
-        self._known |= set(zones)
+        self._known |= set([kind for kind in zones if kind not in self._known][: max(0, ZONES - len(self._known))])
         if not counted and not self._known and not bad:
             missing.append("temperature")
         return {"zones": zones, "temperature_c": max(counted.values(), default=None)}
+
+    def _zones(self, missing: list[str]) -> list[str]:
+        found = sorted(glob.glob(os.path.join(glob.escape(self._sys), "class/thermal/thermal_zone*")))
+        if len(found) > ZONES:
+            missing.append(f"{len(found) - ZONES} more thermal zones")
+        return found[:ZONES]
 
     # ---- the firmware ----------------------------------------------------------------------------------------
 
@@ -112,7 +122,7 @@ def _celsius(path: str) -> float | str:
         value = int(text) / 1000
     except ValueError:
         return "says nothing" if not text else "says nonsense"
-    return value if PLAUSIBLE_C[0] <= value <= PLAUSIBLE_C[1] else f"says {value:g} °C"
+    return value if PLAUSIBLE_C[0] <= value <= PLAUSIBLE_C[1] else f"says nonsense ({value:.4g} °C)"
 
 
 def _hexadecimal(path: str) -> int | None:

@@ -22,6 +22,10 @@ class Stair:
         self._runs = dict.fromkeys(Level, 0)
         self._calm_since: float | None = None
 
+    def reconfigure(self, samples: int, hold_s: float) -> None:
+        """The level stays; it is left by the new rules."""
+        self._samples, self._hold_s = samples, hold_s
+
     def step(self, reached: Level, kept: Level, now: float) -> Level:
         """`reached`: the level that this sample speaks for; `kept`: the highest that it would not leave (≥ reached)."""
         self.since = now if self.since is None else self.since

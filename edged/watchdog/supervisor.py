@@ -44,6 +44,7 @@ class Supervisor(Line):
         super().__init__(config, module, wake, live)
         self._queued: Wish | None = None  # it waits for the end of a change
         self._unloading: str | None = None
+        self.memory_short = False  # by the watchdog's level: no two workers at a time
         self.headers: dict[str, Header] = {}  # of the model files of this configuration, as far as they were read
 
     # ---- what is there ---------------------------------------------------------------------------------------
@@ -199,7 +200,7 @@ class Supervisor(Line):
     def _choose_order(self, change: Change, now: float) -> None:
         serving, wish, available = self.crew.serving, change.wish, self._available()
         assert serving is not None
-        order = fit.order(change.need, available, serving.need, old_first=wish.old_first)
+        order = fit.order(change.need, available, serving.need, old_first=wish.old_first or self.memory_short)
         name = wish.plan.profile.name
         if order is Order.NEITHER and available is not None:
             self._keep(fit.too_big(name, change.need, available + serving.need), now)

@@ -154,6 +154,17 @@ def test_an_incident_at_a_glance():
     assert rows["board"] == "81.0 °C, 1200 of 3800 MB available, 1.5 GHz, working 50% of the time, 3 threads"
     assert rows["reload"] == "heat, to profile small, loading 40%"
     assert rows["profile"] == "big"
+    assert rows["unloaded"] == ""
+
+
+def test_a_pin_and_an_unload_at_a_glance():
+    pinned = {**HOT, "profile": {"wanted": "a", "pinned": "b"}, "unloaded": {"why": "too hot", "seconds": 40.0}}
+    rows = dict(glance({"profile": "a", "watchdog": pinned}, 0.0))
+    assert rows["profile"] == "a (b is pinned)"
+    assert rows["unloaded"] == "too hot; loaded again in about 40 s"
+    rows = dict(glance({"profile": "b", "watchdog": {**pinned, "unloaded": {"why": "x", "seconds": None}}}, 0.0))
+    assert rows["profile"] == "b (pinned)"
+    assert rows["unloaded"] == "x; loaded again when the level is warm or better"
 
 
 @given(

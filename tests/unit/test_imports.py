@@ -47,6 +47,7 @@ PURE_WORKER = tuple(
 PURE_WATCHDOG = (
     *(f"edged.watchdog.{name}" for name in ("budget", "change", "descent", "fit", "happenings", "readings", "stall")),
     *(f"edged.watchdog.{name}" for name in ("ladder", "pacing", "policy", "stair")),
+    *(f"edged.watchdog.{name}" for name in ("alarms", "back", "refusal", "thresholds")),
     "edged.observe.watch",
 )
 PURE_CLIENT = tuple(

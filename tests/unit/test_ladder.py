@@ -121,6 +121,111 @@ def test_a_model_too_big_to_be_loaded_at_all_is_tried_ever_more_rarely():
     assert len([1 for _, _, loaded in rig.reloads if loaded]) <= 10
 
 
+class Broken(Rig):
+    """Some profiles do not come up."""
+
+    def __init__(self, broken: set[int], at: int = 0, profiles: int = 3) -> None:
+        super().__init__(profiles=profiles)
+        self.broken, self.tries, self.serves = broken, [], at
+        self.ladder.changed(at, self.now - 60)
+        self.last = Course(profile=at)
+
+    def see(self, readings: Readings, times: int = 1) -> Course:
+        for _ in range(times):
+            self.now += 1
+            self.verdict = self.policy.observe(readings, self.now)
+            self.last = self.ladder.course(self.verdict, readings, self.now)
+            if self.last.profile != self.serves:
+                self.tries.append((self.now, self.last.profile))
+                if self.last.profile in self.broken:
+                    self.ladder.failed(self.last.profile, self.serves, self.now)
+                else:
+                    self.serves = self.last.profile
+                    self.ladder.changed(self.serves, self.now)
+        return self.last
+
+
+def test_a_better_profile_that_does_not_come_up_is_tried_ever_more_rarely():
+    rig = Broken({0}, at=1, profiles=2)
+    rig.see(board(), 6 * 3600)
+    waits = [b[0] - a[0] for a, b in itertools.pairwise(rig.tries)]
+    assert waits[:6] == [120, 240, 480, 960, 1920, 3840]
+    assert set(waits[6:]) == {3840}
+    assert rig.serves == 1
+    rig.broken = set()
+    rig.ladder.forgive()
+    rig.see(board(), 61)
+    assert rig.serves == 0
+
+
+def test_one_that_failed_once_and_came_up_is_as_good_as_any():
+    rig = Broken({0}, at=1, profiles=2)
+    rig.see(board(), 200)
+    rig.broken = set()
+    rig.see(board(), 600)
+    assert rig.serves == 0
+    rig.see(board(80), 3)
+    rig.broken = {0}
+    rig.see(board(), 400)
+    last = [at for at, profile in rig.tries if profile == 0][-2:]
+    assert last[1] - last[0] == 120
+
+
+def test_the_next_smaller_one_when_one_does_not_come_up_and_so_on_the_way_back():
+    rig = Broken({1})
+    rig.see(board(50, 300), 4)
+    assert rig.tries == [(1003.0, 1), (1004.0, 2)]
+    rig.see(board(), 3600)
+    assert rig.serves == 0
+    assert len(rig.tries) <= 5
+
+
+def test_with_none_that_comes_up_the_tries_are_few():
+    rig = Broken({1, 2})
+    rig.see(board(50, 300), 6 * 3600)
+    assert rig.serves == 0
+    assert len(rig.tries) <= 2 * 12
+
+
+def test_nothing_better_before_the_last_one_is_there():
+    rig = Rig()
+    rig.ladder.changed(2, rig.now)
+    rig.last = Course(profile=2)
+    rig.ladder.changing(changing=True)
+    assert rig.see(board(), 600).profile == 2
+    assert rig.see(board(50, 300), 3).profile == 2
+    rig.see(board(), 120)
+    rig.ladder.changing(changing=False)
+    assert rig.see(board(), 2).profile == 1
+
+
+def test_other_rules_forget_nothing_of_the_worker_and_the_board():
+    rig = Rig(Watchdog(pacing=Pacing(knobs=["threads"])))
+    rig.ladder.threads(4)
+    rig.see(board(90), 3)
+    rig.see(board(79), 60)
+    before = rig.ladder.effort
+    assert before < 1
+    rig.ladder.reconfigure(Watchdog(stall_s=9, pacing=Pacing(knobs=["threads"])), 3)
+    course = rig.see(board(79))
+    assert (course.loaded, course.profile) == (False, 1)
+    assert abs(rig.ladder.effort - before) < 0.1
+    assert course.pace.threads in (1, 2, 3)
+    rig.ladder.reconfigure(Watchdog(pacing=Pacing(knobs=["duty"])), 1)
+    course = rig.see(board(79))
+    assert (course.loaded, course.profile, course.pace.threads) == (False, 0, 0)
+
+
+def test_an_operator_does_not_wait_for_what_is_unloaded():
+    rig = Rig(Watchdog(reload_s=300))
+    rig.see(board(90), 3)
+    rig.see(board(50), 70)
+    assert (rig.verdict.level, rig.last.loaded) == (WARM, False)
+    assert rig.ladder.load_due() == 1000 + 3 + 300
+    rig.ladder.load(rig.now)
+    assert rig.see(board(50)).loaded
+
+
 def test_pinned():
     rig = Rig()
     rig.ladder.pinned(2)

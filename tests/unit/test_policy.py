@@ -9,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edged.config_watchdog import Heat, Memory, Watchdog
+from edged.errors import Code
 from edged.level import Level
 from edged.watchdog.policy import MB, Policy, Verdict
 from edged.watchdog.readings import Readings
+from edged.watchdog.refusal import Refusal, refusal
 
 RULES = Watchdog()
 NORMAL, WARM, HOT, CRITICAL = Level
@@ -92,6 +94,79 @@ def test_words():
     assert Rig().see(board(50, under_voltage=True)).alarms == ["under-voltage: check the power supply"]
     assert Rig().see(board(50, capped=True)).alarms == ["the firmware holds the clock down"]
     assert Rig().see(board(50, alarms=["x"])).alarms == ["x"]
+
+
+PSI = {"psi_some10": 60.0}
+SWAP = {"swap_total": 100, "swap_free": 1}
+
+
+@pytest.mark.parametrize(
+    ("first", "readings", "back"),
+    [
+        (board(81), board(81), "below 74 °C"),
+        (board(60, throttled=True), board(60, throttled=True), "no longer throttled"),
+        (board(76, throttled=True), board(76, throttled=True), "no longer throttled and below 74 °C"),
+        (board(60, soft_limit=True), board(60, soft_limit=True), "no longer at the soft temperature limit"),
+        (board(90, throttled=True), board(90, throttled=True), "below 79 °C"),
+        (board(60, throttled=True), board(60), "below 74 °C"),
+        (board(None), board(None), "a temperature again, below 65 °C"),
+        (board(81), board(None), "no heat seen"),
+        (board(50, 340), board(50, 340), "496 MB available"),
+        (
+            board(50, 550, **PSI),
+            board(50, 550, **PSI),
+            "less than 20 % of the time waited for memory, or 750 MB available,",
+        ),
+        (
+            board(50, 340, **PSI),
+            board(50, 340, **PSI),
+            "496 MB available and less than 20 % of the time waited for memory, or 750 MB available,",
+        ),
+        (board(50, 340, **SWAP), board(50, 439, **SWAP), "more than 5 % of the swap free, or 496 MB available,"),
+        (
+            board(50, 340, **SWAP),
+            board(50, 340, **SWAP),
+            "367 MB available and more than 5 % of the swap free, or 496 MB available,",
+        ),
+        (board(50, 340), Readings(temperature_c=50.0), "a reading of the memory again"),
+        (board(81, 300), board(81, 300), "below 74 °C and 496 MB available"),
+        (board(81, 500), board(81, 500), "below 74 °C"),
+    ],
+)
+def test_what_would_bring_it_back(first, readings, back):
+    rig = Rig()
+    rig.see(first, 3)
+    assert rig.see(readings).back == f"{back} for 30 s"
+
+
+def test_heat_and_memory_are_both_told():
+    verdict = Rig().see(board(81, 340), 3)
+    assert verdict.why.split("; ") == [
+        "81.0 °C for 3 samples (hot from 79)",
+        "340 MB available for 3 samples (hot below 12 % or 350 MB)",
+    ]
+    assert (refusal(verdict).code, refusal(verdict).level) == (Code.OVERHEATED, HOT)
+    assert refusal(verdict).why.startswith("the board is too hot and short of memory: 81.0 °C")
+    memory = refusal(Rig().see(board(72, 340), 3))
+    assert (memory.code, memory.why.partition(":")[0]) == (Code.LOW_MEMORY, "the board is short of memory")
+    assert refusal(Rig().see(board(72), 3)) == Refusal(WARM)
+
+
+def test_no_threshold_is_named_that_was_not_passed():
+    assert Rig().see(board(60, throttled=True), 3).why == "60.0 °C, throttled by its firmware for 3 samples (hot)"
+    assert Rig().see(board(None), 3).why == "no temperature for 3 samples (warm)"
+    assert Rig().see(board(50, 550, **PSI), 3).why.endswith("waited for memory for 3 samples (hot)")
+    assert Rig().see(board(50, 340, **SWAP), 3).why.endswith("swap exhausted for 3 samples (critical)")
+    assert Rig().see(board(80, throttled=True), 3).why.endswith("(hot from 79)")
+
+
+def test_with_other_rules_a_level_stays_until_it_is_left_by_them():
+    rig = Rig()
+    rig.see(board(81), 3)
+    rig.policy.reconfigure(Watchdog(heat=Heat(warm_c=90, hot_c=95, critical_c=100), hold_s=10))
+    assert [rig.see(board(81)).level for _ in range(22)] == [HOT] * 10 + [WARM] * 10 + [NORMAL] * 2
+    rig.policy.reconfigure(RULES)
+    assert rig.see(board(81), 3).level is HOT
 
 
 def test_a_level_is_left_below_the_hysteresis_for_a_while_and_one_at_a_time():

@@ -75,6 +75,32 @@ def test_nonsense_from_the_start_is_no_missing_sensor(root):
     assert "temperature" not in seen.missing
 
 
+def test_names_and_numbers_of_zones_are_bounded(root):
+    root.put(root.zone / "type", "x" * 200_000)
+    for number in range(1, 300):
+        root.put(f"sys/class/thermal/thermal_zone{number}/type", f"zone{number}")
+        root.put(f"sys/class/thermal/thermal_zone{number}/temp", 40_000)
+    eye = Eye(root)
+    seen = eye.look()
+    assert "x" * 40 in seen.zones
+    assert len(seen.zones) == 64
+    assert "236 more thermal zones" in seen.missing
+    for look in range(5):
+        for number in range(300):
+            root.put(f"sys/class/thermal/thermal_zone{number}/type", f"{look}-{number}")
+        seen = eye.look()
+    assert len(seen.alarms) <= 64
+
+
+def test_the_sampler_tells_a_bounded_number_of_alarms(root):
+    zones = [f"none{number}" for number in range(100)]
+    sampler = Sampler(str(root.path), 10, lambda: None, zones)
+    try:
+        assert len(sampler.look().alarms) == 17
+    finally:
+        sampler.stop()
+
+
 def test_a_sensor_that_vanishes(root):
     eye = Eye(root)
     eye.look()
