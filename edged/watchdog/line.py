@@ -52,7 +52,7 @@ class Line:
     def __init__(self, config: Config, module: str, wake: Callable[[], None], live: Callable[[], list[str]]) -> None:
         self.plan = Plan(config)  # what serves, or will
         self.step = Step.WAITING
-        self.crew = Crew(module, live)
+        self.crew = Crew(module, live, config.runtime_dir)
         self.change: Change | None = None
         self.fallback: Plan | None = None
         self.pinned = False
