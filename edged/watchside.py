@@ -26,7 +26,7 @@ from edged.watchdog.change import Wish
 from edged.watchdog.ladder import Course, Ladder
 from edged.watchdog.line import Step
 from edged.watchdog.plan import Plan
-from edged.watchdog.policy import Policy, Verdict
+from edged.watchdog.policy import Policy, Verdict, memory_room
 from edged.watchdog.readings import Readings
 from edged.watchdog.sampler import Sampler
 from edged.watchdog.supervisor import Supervisor
@@ -186,6 +186,12 @@ class WatchSide:
     def unloaded(self) -> str:
         """Why there is no model on purpose; "" when there is, or shall be."""
         return "" if self._course.loaded or self._verdict is None else self._verdict.why
+
+    @property
+    def available(self) -> int | None:
+        """Bytes of memory at the last look, in the board and in our control group."""
+        room = memory_room(self._readings)
+        return None if room is None else room[0]
 
     def fields(self, now: float) -> dict[str, Any]:
         """For `status`."""

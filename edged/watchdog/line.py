@@ -18,8 +18,6 @@ from enum import StrEnum
 from typing import Final
 
 from edged.config import Config
-from edged.system.gguf import Header
-from edged.system.memory import available_bytes
 from edged.watchdog import fit
 from edged.watchdog.attempt import NEVER
 from edged.watchdog.budget import HEALTHY_S, Budget
@@ -79,29 +77,26 @@ class Line:
         self._next = NEVER
         self._rejected = False
         self._mark = signature(self.plan.path)
-        self._asked = self._preflight.check(self.plan.path, self.plan.sha256)
+        self._asked = self._preflight.check(self.plan)
 
     def _found(self, finding: Finding, now: float) -> None:
         match finding:
-            case Checked(header=header) if self.step is Step.CHECKING:
-                self._fits(header, now)
+            case Checked() if self.step is Step.CHECKING:
+                self._fits(finding, now)
             case Hashed(sha256=sha256):
                 self.sha256 = sha256
             case Rejected(message=message) if self.step is Step.CHECKING and not self._back(message):
                 self._rejected = True
                 self._give_up(message, now + self.plan.config.watchdog.restart.window_s, now)
 
-    def _fits(self, header: Header, now: float) -> None:
-        need, available = self.plan.need(header), self._available()
+    def _fits(self, checked: Checked, now: float) -> None:
+        need, available = self.plan.need(checked.header), checked.available
         if available is None or need <= available:
             self._start(need, now)
             return
         why = fit.too_big(self.plan.profile.name, need, available)
         if not self._back(why) and not self._step_down(why):
             self._give_up(why, now + ROOM_LOOK_S, now)
-
-    def _available(self) -> int | None:
-        return available_bytes(self.plan.config.watchdog.root)
 
     def _start(self, need: int, now: float) -> None:
         """A process that cannot be made (no memory, no descriptor) counts as a death."""

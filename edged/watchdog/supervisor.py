@@ -138,7 +138,7 @@ class Supervisor(Line):
             self._queued = wish
         else:
             self._drop_change()
-            self.change = Change(wish, now, self._preflight.check(wish.plan.path, wish.plan.sha256))
+            self.change = Change(wish, now, self._preflight.check(wish.plan))
 
     def _restart(self, wish: Wish, now: float) -> None:
         """Nothing serves: what is under way is dropped."""
@@ -188,16 +188,16 @@ class Supervisor(Line):
 
     def _found_new(self, change: Change, finding: Finding, now: float) -> None:
         match finding:
-            case Checked(header=header) if change.header is None:
+            case Checked(header=header, available=available) if change.header is None:
                 change.header, change.need = header, change.wish.plan.need(header)
-                self._choose_order(change, now)
+                self._choose_order(change, available, now)
             case Hashed(sha256=sha256):
                 change.sha256 = sha256
             case Rejected(message=message):
                 self._keep(message, now)
 
-    def _choose_order(self, change: Change, now: float) -> None:
-        serving, wish, available = self.crew.serving, change.wish, self._available()
+    def _choose_order(self, change: Change, available: int | None, now: float) -> None:
+        serving, wish = self.crew.serving, change.wish
         assert serving is not None
         order = fit.order(change.need, available, serving.need, old_first=wish.old_first)
         name = wish.plan.profile.name

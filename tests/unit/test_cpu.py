@@ -129,7 +129,7 @@ def test_a_limit_of_an_old_control_group_counts_too(tmp_path: Path) -> None:
     write(tmp_path, "proc/self/cgroup", "5:cpu:/\n4:memory:/x\n0::/\n")
     write(tmp_path, "sys/fs/cgroup/memory/x/memory.limit_in_bytes", "100000\n")
     write(tmp_path, "sys/fs/cgroup/memory/x/memory.usage_in_bytes", "90000\n")
-    write(tmp_path, "sys/fs/cgroup/memory/x/memory.stat", "cache 1\ntotal_active_file 30000\ntotal_inactive_file 5000\n")
+    write(tmp_path, "sys/fs/cgroup/memory/x/memory.stat", "total_active_file 30000\ntotal_inactive_file 5000\n")
     write(tmp_path, "sys/fs/cgroup/memory/memory.limit_in_bytes", f"{(1 << 63) - 4096}\n")
     write(tmp_path, "sys/fs/cgroup/memory/memory.usage_in_bytes", "900000\n")
     assert memory.available_bytes(str(tmp_path)) == 45_000

@@ -80,9 +80,9 @@ class Preflight:
         self.found: list[Any] = []
         self.number = 0
 
-    def check(self, path: str, _sha256: str | None) -> int:
+    def check(self, plan: Plan) -> int:
         self.number += 1
-        self.asked.append((self.number, path))
+        self.asked.append((self.number, plan.path))
         return self.number
 
     def findings(self) -> list[Any]:
@@ -111,7 +111,6 @@ class Machine(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(crew, "WorkerProcess", Process)
         self.patch.setattr(line, "Preflight", Preflight)
-        self.patch.setattr(line, "available_bytes", lambda _: self.room)
         self.room: int | None = 1 << 40
         self.now = 0.0
         self.work = False
@@ -153,7 +152,8 @@ class Machine(RuleBasedStateMachine):
     @rule(good=st.sampled_from([True, True, True, False]))
     def file_found(self, good: bool) -> None:
         number, path = self.one._preflight.asked.pop(0)
-        self.one._preflight.found.append(Checked(number, path, HEADER) if good else Rejected(number, path, "", "bad"))
+        found = Checked(number, path, HEADER, self.room) if good else Rejected(number, path, "", "bad")
+        self.one._preflight.found.append(found)
         self.turn()
 
     @precondition(lambda self: any(not p.dead for p in self.alive()))
@@ -256,7 +256,7 @@ class Machine(RuleBasedStateMachine):
         self.room = 1 << 40
         for _ in range(40):
             for number, path in self.one._preflight.asked:
-                self.one._preflight.found.append(Checked(number, path, HEADER))
+                self.one._preflight.found.append(Checked(number, path, HEADER, self.room))
             self.one._preflight.asked.clear()
             for process in self.alive():
                 if process.dead:
