@@ -107,7 +107,8 @@ class FrequencyCap:
         self._aside = Aside("clocks")
         self._clocks: Clocks | None = None
         self._wanted: int | None = None
-        self._steps = self._aside.ask(lambda: self._find(root, remembered), FIND_S, [])
+        none: list[int] = []
+        self._steps = self._aside.ask(lambda: self._find(root, remembered), FIND_S, none)
 
     def steps(self) -> list[int]:
         """As `Clocks.steps` at the start."""

@@ -51,12 +51,13 @@ class Hashed(Struct, frozen=True):
 
 
 class Rejected(Struct, frozen=True):
-    """The file must not be loaded; `kind` as in ModelFileError."""
+    """The file must not be loaded; `kind` as in ModelFileError. `mark`: its signature before the look."""
 
     number: int
     path: str
     kind: str
     message: str
+    mark: tuple[int, int, int] | None
 
 
 Finding = Checked | Hashed | Rejected
@@ -96,14 +97,15 @@ class Preflight:
     def _run(self) -> None:
         while True:
             number, path, expected, root = self._asked.get()
+            mark = signature(path)
             try:
                 self._look(number, path, expected, root)
             except ModelFileError as error:
-                self._tell(Rejected(number, path, error.kind, str(error)))
+                self._tell(Rejected(number, path, error.kind, str(error), mark))
             except OSError as error:
-                self._tell(Rejected(number, path, ModelFileError.MISSING, f"{path}: {error.strerror or error}"))
+                self._tell(Rejected(number, path, ModelFileError.MISSING, f"{path}: {error.strerror or error}", mark))
             except Exception as error:  # noqa: BLE001 - a thread that dies silently would leave the service loading
-                self._tell(Rejected(number, path, "internal", f"{path}: {type(error).__name__}: {error}"))
+                self._tell(Rejected(number, path, "internal", f"{path}: {type(error).__name__}: {error}", mark))
 
     def _run_hashes(self) -> None:
         while True:

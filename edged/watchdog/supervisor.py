@@ -5,6 +5,7 @@
 
 * What does not come up (a bad file, no room, death or standstill while loading): the old one stays, or returns.
 * The old one dies meanwhile: the new one takes its place, whatever it is at.
+* What the watchdog wants leads around files that are known to be bad: further the same way, else nothing changes.
 * A second wish takes the first one's place until the old worker was told to leave; later it waits for the change's end.
 * To leave: the worker brings its checkpoints up to date, is read to its end, and is killed when that takes too long.
 * Unloaded: as old first, without a new one until `load`.
@@ -96,6 +97,13 @@ class Supervisor(Line):
         header = self.headers.get(plan.path)
         return None if header is None else plan.need(header)
 
+    def warnings(self, now: float) -> list[str]:
+        """Profiles that cannot be loaded, for `status`."""
+        config = self.wanted.config
+        plans = [Plan(config, index) for index in range(len(config.profiles))]
+        bad = [plan for plan in plans if self.rejects.bad(plan, now)]
+        return [f"profile {plan.profile.name} cannot be loaded: {self.rejects.message(plan)}" for plan in bad]
+
     def take(self) -> list[Happening]:
         """What has happened since the last call."""
         out, self._out = self._out, []
@@ -130,6 +138,10 @@ class Supervisor(Line):
 
     def replace(self, wish: Wish, now: float) -> None:
         """Has a worker of this plan serve, even if the one that serves is one."""
+        around = wish if wish.asked else self._around(wish, now)
+        if around is None or (around is not wish and around.plan == self.wanted):
+            return
+        wish = around
         if self.step is Step.UNLOADED or self._unloading:
             self.plan = wish.plan
         elif self.step is not Step.UP:
@@ -139,6 +151,20 @@ class Supervisor(Line):
         else:
             self._drop_change()
             self.change = Change(wish, now, self._preflight.check(wish.plan))
+
+    def _around(self, wish: Wish, now: float) -> Wish | None:
+        """The wish, or the next one in its direction whose file is not known to be bad."""
+        config, index = wish.plan.config, wish.plan.index
+        if index == self.plan.index:
+            return wish
+        up = index < self.plan.index
+        for at in range(index, -1, -1) if up else range(index, len(config.profiles)):
+            plan = Plan(config, at)
+            if not self.rejects.bad(plan, now):
+                if up:
+                    self.descent.floor = min(self.descent.floor, at)
+                return wish if at == index else replace(wish, plan=plan)
+        return None
 
     def _restart(self, wish: Wish, now: float) -> None:
         """Nothing serves: what is under way is dropped."""
@@ -181,6 +207,7 @@ class Supervisor(Line):
         for finding in self._preflight.findings():
             if isinstance(finding, Checked):
                 self.headers[finding.path] = finding.header
+                self.rejects.good(finding.path)
             if self.change is not None and finding.number == self.change.number:
                 self._found_new(self.change, finding, now)
             elif finding.number == self._asked:
@@ -194,7 +221,12 @@ class Supervisor(Line):
             case Hashed(sha256=sha256):
                 change.sha256 = sha256
             case Rejected(message=message):
-                self._keep(message, now)
+                self.rejects.note(change.wish.plan, finding, now)
+                around = None if change.wish.asked else self._around(change.wish, now)
+                if around is None:
+                    self._keep(message, now)
+                else:
+                    self.replace(around, now)
 
     def _choose_order(self, change: Change, available: int | None, now: float) -> None:
         serving, wish = self.crew.serving, change.wish

@@ -91,7 +91,8 @@ class Preflight:
 
 
 def configuration(context: int = 4096) -> Any:
-    profiles = [{"name": name, "context": context} for name in ("big", "middle", "small")]
+    names = ("big", "middle", "small")
+    profiles = [{"name": name, "context": context, "model": f"/nowhere/{name}.gguf"} for name in names]
     return parse(
         {
             "runtime_dir": "/nowhere",
@@ -144,6 +145,7 @@ class Machine(RuleBasedStateMachine):
                     self.ups += 1
                 case GaveUp():
                     assert self.one.crew.serving is None
+                    assert self.one.pinned or self.one.plan.index == 0
                 case Replaced() | Kept() | Unloaded():
                     pass
         assert self.ups - self.lost in (0, 1)
@@ -152,7 +154,7 @@ class Machine(RuleBasedStateMachine):
     @rule(good=st.sampled_from([True, True, True, False]))
     def file_found(self, good: bool) -> None:
         number, path = self.one._preflight.asked.pop(0)
-        found = Checked(number, path, HEADER, self.room) if good else Rejected(number, path, "", "bad")
+        found = Checked(number, path, HEADER, self.room) if good else Rejected(number, path, "", "bad", None)
         self.one._preflight.found.append(found)
         self.turn()
 
@@ -200,8 +202,10 @@ class Machine(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 2), reason=st.sampled_from(["reload", "heat"]), old_first=st.booleans())
     def replace(self, index: int, reason: str, old_first: bool) -> None:
-        self.one.replace(Wish(Plan(self.config, index), reason, old_first), self.now)
-        assert self.one.wanted.index == index
+        plan = Plan(self.config, index)
+        around = reason == "heat" and self.one.rejects.bad(plan, self.now)
+        self.one.replace(Wish(plan, reason, old_first), self.now)
+        assert self.one.wanted == plan or around
         self.turn()
 
     @rule(context=st.sampled_from([4096, 512]), index=st.integers(0, 2))
