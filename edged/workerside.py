@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from edged import config
 from edged import messages as m
 from edged.broker.broker import Broker, Output
 from edged.broker.instructions import Instruction
@@ -199,6 +200,7 @@ class WorkerSide:
     def facts(self, now: float, warnings: list[str]) -> status.Facts:
         """For `status`: what is known beside the broker."""
         supervisor = self._supervisor
+        doubts = config.doubts(supervisor.wanted.config)
         watch = self.watch.fields(now) if self.watch is not None else {}
         return status.Facts(
             uptime_s=now - self._started,
@@ -213,7 +215,12 @@ class WorkerSide:
             last_exit=supervisor.last_exit,
             counters=self._counters,
             plan=supervisor.plan,
-            warnings=[*warnings, *([self._kept] if self._kept else []), *supervisor.warnings(now)],
+            warnings=[
+                *warnings,
+                *config.doubts(supervisor.wanted.config),
+                *([self._kept] if self._kept else []),
+                *supervisor.warnings(now),
+            ],
             watch={**watch, "reload": supervisor.under_way(now)},
         )
 
