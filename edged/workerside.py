@@ -217,7 +217,7 @@ class WorkerSide:
             plan=supervisor.plan,
             warnings=[
                 *warnings,
-                *config.doubts(supervisor.wanted.config),
+                *doubts,
                 *([self._kept] if self._kept else []),
                 *supervisor.warnings(now),
             ],

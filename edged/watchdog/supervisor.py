@@ -153,10 +153,12 @@ class Supervisor(Line):
             self.change = Change(wish, now, self._preflight.check(wish.plan))
 
     def _around(self, wish: Wish, now: float) -> Wish | None:
-        """The wish, or the next one in its direction whose file is not known to be bad."""
+        """The wish, or the next one in its direction whose file is not known to be bad; nothing else when pinned."""
         config, index = wish.plan.config, wish.plan.index
         if index == self.plan.index:
             return wish
+        if self.pinned:
+            return None if self.rejects.bad(wish.plan, now) else wish
         up = index < self.plan.index
         for at in range(index, -1, -1) if up else range(index, len(config.profiles)):
             plan = Plan(config, at)

@@ -518,6 +518,28 @@ def test_heat_and_recovery_lead_around_a_bad_file(tmp_path: Path, rig: Callable[
     assert one.saw(Kept).wanted == 1
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_a_pinned_profile_with_a_bad_file_leads_to_no_other(
+    tmp_path: Path, rig: Callable[..., Rig], known: bool
+) -> None:
+    config = configured(tmp_path, BIG, "middle", SMALL)
+    damaged(config, 1)
+    one = rig(config)
+    one.one.load(Plan(config, 2))
+    one.one.begin()
+    one.up()
+    one.one.pinned = True
+    one.replace(config, 1, "profile" if known else "recovery")
+    one.saw(Kept)
+    one.replace(config, 1, "recovery")  # the watchdog says so at each look
+    assert one.one.change is None
+    assert one.one.wanted.index == 2
+    tiny_gguf(Path(config.profiles[1].model or ""))
+    one.replace(config, 1, "recovery")
+    one.up()
+    assert one.one.plan.index == 1
+
+
 # ---- hanging --------------------------------------------------------------------------------------------------------
 
 
