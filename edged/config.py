@@ -245,6 +245,14 @@ def _check(config: Config, name: str) -> None:
     config_watchdog.check(config.watchdog, name)
 
 
+def doubts(config: Config) -> list[str]:
+    """What is allowed and hardly meant, in words, for `status`."""
+    deaths, least = config.watchdog.restart.max, config.limits.max_restarts + 1
+    if deaths >= least:
+        return []
+    return [f"watchdog.restart.max is {deaths}: with less than {least} a request that kills its workers is not found"]
+
+
 def _check_endpoint(config: Config, name: str, key: str, endpoint: str) -> None:
     scheme, _, rest = endpoint.partition("://")
     if scheme == "ipc" and rest.startswith("/"):

@@ -29,7 +29,7 @@ from edged.journal import format as form
 from edged.journal.disk import Disk
 from edged.journal.file import NAME, JournalFile
 from edged.observe.log import Log
-from edged.system import owndir
+from edged.system import aside, owndir, smallfile
 from edged.system.ramdir import ram_dir
 
 GROWN_BYTES: Final = 1 << 20
@@ -37,6 +37,8 @@ UNWRITTEN_BYTES: Final = 4 << 20
 """That may wait for the disk; beyond it the disk counts as one that takes nothing."""
 RETRY_S: Final = 2.0
 STOP_S: Final = 2.0
+BOOT_S: Final = 1.0
+"""How long the start waits for the kernel to say which boot this is."""
 
 
 class JournalSide:
@@ -284,8 +286,5 @@ class JournalSide:
 
 
 def _boot_id(root: str) -> str:
-    try:
-        with open(os.path.join(root, "proc/sys/kernel/random/boot_id"), encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
+    path = os.path.join(root, "proc/sys/kernel/random/boot_id")
+    return aside.once(lambda: smallfile.text(path) or "", BOOT_S, "")

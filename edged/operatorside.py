@@ -16,7 +16,6 @@ from edged.broker.broker import Broker
 from edged.config import Config
 from edged.errors import Code, ConfigError, WireError
 from edged.observe.log import Log
-from edged.system.memory import available_bytes
 from edged.watchdog.change import Wish
 from edged.watchdog.line import Step
 from edged.watchdog.plan import Plan
@@ -156,7 +155,7 @@ class OperatorSide:
         """Sizes as far as a header was read; `available` counts what the model at hand would give back."""
         supervisor = self._supervisor
         serving = supervisor.crew.serving
-        room = available_bytes(self._config.watchdog.root)
+        room = self._watch.available
         available = None if room is None else room + (serving.need if serving else 0)
         rows = []
         for index, profile in enumerate(self._config.profiles):

@@ -31,6 +31,7 @@ from edged.watchdog.readings import Readings
 from edged.watchdog.refusal import Refusal, refusal
 from edged.watchdog.sampler import Sampler
 from edged.watchdog.supervisor import Supervisor
+from edged.watchdog.thresholds import memory_room
 
 CLOCK_FILE: Final = "clock"
 """In `runtime_dir`: what the clock's limit was before we set one."""
@@ -224,6 +225,12 @@ class WatchSide:
         """Why there is no model and may be none now, also for an operator; "" otherwise."""
         hot = self._verdict is not None and self._verdict.level >= Level.HOT
         return self._verdict.why if hot and self._verdict and not self._course.loaded else ""
+
+    @property
+    def available(self) -> int | None:
+        """Bytes of memory at the last look, in the board and in our control group."""
+        room = memory_room(self._readings)
+        return None if room is None else room[0]
 
     def fields(self, now: float) -> dict[str, Any]:
         """For `status`."""

@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from edged import config
 from edged import messages as m
 from edged.broker.broker import Broker, Output
 from edged.broker.instructions import Instruction
 from edged.observe import status
 from edged.observe.log import Log
-from edged.watchdog.happenings import GaveUp, Happening, Kept, Lost, Replaced, Replacing, Stepped, Unloaded
+from edged.watchdog.happenings import GaveUp, Happening, Kept, Looking, Lost, Replaced, Replacing, Stepped, Unloaded
 from edged.watchdog.line import Step
 from edged.watchdog.supervisor import Supervisor
 from edged.watchside import WatchSide
@@ -121,6 +122,8 @@ class WorkerSide:
                     self._lost(happening, now)
                 case GaveUp():
                     self._gave_up(happening, now)
+                case Looking(until=until):
+                    self._broker.gate.until = until
                 case Stepped(before=before, after=after, why=why):
                     self._log.warning("smaller_profile", before=before, after=after, why=why)
                 case Replacing() | Replaced() | Kept() | Unloaded():
@@ -172,7 +175,7 @@ class WorkerSide:
                 self._log.info("replaced", reason=reason, profile=profile, seconds=round(seconds, 2))
                 self._model_event("reloaded", reason=reason, profile=profile)
             case Kept(reason=reason, wanted=wanted, profile=profile, why=why):
-                self._kept = f"{reason}: profile {profile} stays in service, what was wanted did not come up: {why}"
+                self._kept = f"profile {profile} stays in service, what was wanted ({reason}) did not come up: {why}"
                 self._log.error("kept", reason=reason, profile=profile, why=why)
                 self._model_event("kept", reason=reason, profile=profile)
                 if self.watch is not None:
@@ -197,6 +200,7 @@ class WorkerSide:
     def facts(self, now: float, warnings: list[str]) -> status.Facts:
         """For `status`: what is known beside the broker."""
         supervisor = self._supervisor
+        doubts = config.doubts(supervisor.wanted.config)
         watch = self.watch.fields(now) if self.watch is not None else {}
         return status.Facts(
             uptime_s=now - self._started,
@@ -211,7 +215,12 @@ class WorkerSide:
             last_exit=supervisor.last_exit,
             counters=self._counters,
             plan=supervisor.plan,
-            warnings=[*warnings, *([self._kept] if self._kept else [])],
+            warnings=[
+                *warnings,
+                *doubts,
+                *([self._kept] if self._kept else []),
+                *supervisor.warnings(now),
+            ],
             watch={**watch, "reload": supervisor.under_way(now)},
         )
 

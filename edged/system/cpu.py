@@ -12,6 +12,8 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from edged.system import smallfile
+
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
@@ -134,8 +136,7 @@ def parse_list(text: str) -> set[int]:
 
 def _read(path: str) -> str | None:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
+        return smallfile.read(path)
     except OSError:
         return None
 

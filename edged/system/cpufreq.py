@@ -14,12 +14,21 @@ from typing import Final
 import msgspec
 
 from edged.system import smallfile
+from edged.system.aside import Aside
 
 STEP_KHZ: Final = 100_000
 """Between two clocks, where the driver does not list them."""
 
+FIND_S: Final = 0.5
+"""How long the start waits for the clocks; what answers later is not used."""
 
-class FrequencyCap:
+RESTORE_S: Final = 0.5
+"""How long the stop does."""
+
+
+class Clocks:
+    """The files themselves, which may hang."""
+
     def __init__(self, root: str, remembered: str) -> None:
         """`remembered`: path of the file; what an earlier daemon left in it is put back now."""
         pattern = os.path.join(glob.escape(root), "sys/devices/system/cpu/cpufreq/policy*")
@@ -89,6 +98,43 @@ class FrequencyCap:
             return
         self._found = {path: khz for path, khz in left.items() if path in self._policies and khz > 0}
         self.restore()
+
+
+class FrequencyCap:
+    """`Clocks` for the daemon's loop, by a thread: no call waits for a file for longer than said."""
+
+    def __init__(self, root: str, remembered: str) -> None:
+        self._aside = Aside("clocks")
+        self._clocks: Clocks | None = None
+        self._wanted: int | None = None
+        none: list[int] = []
+        self._steps = self._aside.ask(lambda: self._find(root, remembered), FIND_S, none)
+
+    def steps(self) -> list[int]:
+        """As `Clocks.steps` at the start."""
+        return self._steps if self._clocks is not None and self._clocks.usable else []
+
+    def set(self, khz: int | None) -> None:
+        if self._clocks is not None and khz != self._wanted:
+            self._wanted = khz
+            self._aside.do(self._set)
+
+    def restore(self) -> None:
+        """Waits; what is not put back in time the next daemon puts back."""
+        if self._clocks is not None:
+            self._wanted = None
+            self._aside.ask(self._clocks.restore, RESTORE_S, None)
+
+    def _find(self, root: str, remembered: str) -> list[int]:
+        clocks = Clocks(root, remembered)
+        steps = clocks.steps()
+        self._clocks = clocks
+        return steps
+
+    def _set(self) -> None:
+        """The newest wish."""
+        if self._clocks is not None:
+            self._clocks.set(self._wanted)
 
 
 def _limit(policy: str) -> str:

@@ -7,8 +7,15 @@ import os
 import re
 from typing import Final
 
+from edged.system import aside, smallfile
+
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - what is below is checked to be ours
 _RAM: Final = ("tmpfs", "ramfs")
+
+MOUNTS: Final = 1 << 20
+"""Bytes of mountinfo: a box with many containers has some 100 kB."""
+
+ANSWER_S: Final = 1.0
 
 
 def ram_dir(runtime_dir: str, root: str = "/") -> str:
@@ -27,11 +34,9 @@ def ram_dir(runtime_dir: str, root: str = "/") -> str:
 
 
 def _mounts(root: str) -> str:
-    try:
-        with open(os.path.join(root, "proc/self/mountinfo"), encoding="utf-8", errors="surrogateescape") as file:
-            return file.read()
-    except OSError:
-        return ""
+    """With a mount that hangs the kernel may not answer: then nothing is known, as without /proc."""
+    path = os.path.join(root, "proc/self/mountinfo")
+    return aside.once(lambda: smallfile.read(path, MOUNTS, "surrogateescape"), ANSWER_S, "")
 
 
 def file_system(mountinfo: str, path: str) -> str:

@@ -9,7 +9,7 @@ LIMIT: Final = 65536
 """Bytes. The longest that is wanted, /proc/meminfo and memory.stat, have some 2 kB."""
 
 
-def read(path: str, limit: int = LIMIT) -> str:
+def read(path: str, limit: int = LIMIT, errors: str = "replace") -> str:
     """At most `limit` bytes, as text. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -20,7 +20,7 @@ def read(path: str, limit: int = LIMIT) -> str:
             left -= len(part)
     finally:
         os.close(descriptor)
-    return b"".join(parts).decode("utf-8", "replace")
+    return b"".join(parts).decode("utf-8", errors)
 
 
 def text(path: str) -> str | None:

@@ -17,8 +17,9 @@ from edged.messages import (
     Slots,
     Up,
 )
+from edged.system.aside import Aside
 from edged.watchdog import causes
-from edged.watchdog.causes import OomCounters
+from edged.watchdog.causes import Witness
 from edged.watchdog.plan import Plan
 from edged.watchdog.process import WorkerProcess
 from edged.watchdog.stall import LOADING, Stall
@@ -34,9 +35,14 @@ NEVER: Final = float("inf")
 
 
 class Attempt:
-    """Times are monotonic seconds. `need`: bytes of memory, estimated; `number`: of the look at its file."""
+    """Times are monotonic seconds. `need`: bytes of memory, estimated; `number`: of the look at its file.
 
-    def __init__(self, process: WorkerProcess, plan: Plan, load: Load, *, need: int, number: int) -> None:
+    `kernel`: the thread that reads the kernel's counters.
+    """
+
+    def __init__(
+        self, process: WorkerProcess, plan: Plan, load: Load, kernel: Aside, *, need: int, number: int
+    ) -> None:
         self.process = process
         self.plan = plan
         self.need = need
@@ -51,7 +57,7 @@ class Attempt:
         watchdog = plan.config.watchdog
         self._stall_s = watchdog.stall_s
         self._stall = Stall(LOADING * watchdog.stall_s)
-        self._oom = OomCounters(watchdog.root, process.pid)
+        self._oom = Witness(kernel, watchdog.root, process.pid)
         process.send(load)
 
     def read(self, now: float) -> list[Up]:

@@ -6,7 +6,7 @@ whole box (`oom_kill` of /proc/vmstat). A dead process has no group any more (v1
 lives, and again at each look: somebody may have moved it. The marks of two looks are kept, since the count rises before
 the dying process is gone.
 
-The root of /proc and /sys is a parameter. Nothing here raises.
+The root of /proc and /sys is a parameter. Nothing here raises. The files may hang, so all this is done aside.
 """
 
 from __future__ import annotations
@@ -14,9 +14,40 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from edged.system import smallfile
+from edged.system.aside import Aside
+
 SIGKILL: Final = "SIGKILL"
 OOM: Final = "oom"
 STALLED: Final = "stalled"
+
+
+ANSWER_S: Final = 0.1
+"""How long a death waits for the counters."""
+
+
+class Witness:
+    """Looks at the counters for one process, by a thread that others share. Nothing here blocks for long."""
+
+    def __init__(self, aside: Aside, root: str, pid: int) -> None:
+        self._aside = aside
+        self._root = root
+        self._pid = pid
+        self._counters: OomCounters | None = None
+        self.look()
+
+    def look(self) -> None:
+        self._aside.do(self._look)
+
+    def rose(self) -> bool:
+        """Also False when the counters do not answer."""
+        return self._aside.ask(lambda: self._counters is not None and self._counters.rose(), ANSWER_S, otherwise=False)
+
+    def _look(self) -> None:
+        if self._counters is None:
+            self._counters = OomCounters(self._root, self._pid)
+        else:
+            self._counters.look()
 
 
 class OomCounters:
@@ -42,7 +73,7 @@ class OomCounters:
 
     def _groups(self) -> list[str]:
         out = []
-        for line in _read(os.path.join(self._root, f"proc/{self._pid}/cgroup")).splitlines():
+        for line in (smallfile.text(os.path.join(self._root, f"proc/{self._pid}/cgroup")) or "").splitlines():
             _, _, rest = line.partition(":")
             controllers, _, path = rest.partition(":")
             group = path.strip("/").replace("..", "")
@@ -54,16 +85,8 @@ class OomCounters:
 
 
 def _kills(path: str) -> int | None:
-    for line in _read(path).splitlines():
+    for line in (smallfile.text(path) or "").splitlines():
         name, _, count = line.partition(" ")
         if name == "oom_kill" and count.strip().isdigit():
             return int(count)
     return None
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(1 << 16)
-    except OSError:
-        return ""

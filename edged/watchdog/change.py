@@ -16,6 +16,11 @@ class Wish:
     reason: str
     old_first: bool = False
 
+    @property
+    def asked(self) -> bool:
+        """By an operator, who means this profile; what the watchdog wants may be another one that serves its end."""
+        return self.reason in ("reload", "profile")
+
 
 @dataclass(slots=True)
 class Change:

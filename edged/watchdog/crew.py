@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from edged.system.affinity import Affinity
+from edged.system.aside import Aside
 from edged.system.ramdir import ram_dir
 from edged.watchdog import causes
 from edged.watchdog.attempt import NEVER, Attempt
@@ -15,13 +16,15 @@ from edged.watchdog.process import WorkerProcess
 class Crew:
     """`live` names the checkpoints that are wanted."""
 
-    def __init__(self, module: str, live: Callable[[], list[str]]) -> None:
+    def __init__(self, module: str, live: Callable[[], list[str]], runtime_dir: str) -> None:
         self.serving: Attempt | None = None
         self.beside: Attempt | None = None
         self.starts = 0
         self.affinity = Affinity()
         self._module = module
         self._live = live
+        self._ram = ram_dir(runtime_dir)  # which changes at a restart only
+        self._kernel = Aside("oom")
         self._dying: list[Attempt] = []
 
     def everyone(self) -> list[Attempt]:
@@ -32,8 +35,8 @@ class Crew:
         self.starts += 1
         with self.affinity.whole():
             process = WorkerProcess(self._module, self.starts)
-        load = plan.load(ram_dir(plan.config.runtime_dir), self._live())
-        return Attempt(process, plan, load, need=need, number=number)
+        load = plan.load(self._ram, self._live())
+        return Attempt(process, plan, load, self._kernel, need=need, number=number)
 
     def drop_serving(self) -> None:
         self._condemn(self.serving)

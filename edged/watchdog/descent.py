@@ -1,6 +1,7 @@
 """How far down the list of profiles deaths have led, and when the next better one is tried again. Pure.
 
-* `down`: the worker of a profile died too often, or did not fit into memory: nothing better than the next one is run.
+* `down`: the worker of a profile died too often, did not fit into memory, or its file was bad: nothing better than the
+  next one is run.
 * After `window_s` in which the worker stayed up, one step up is tried. If that leads down again, the wait before the
   next try is doubled, up to PATIENCE times the window: a model that does not run here costs a reload an hour or two.
 * At the top again for that long, the wait is `window_s` once more.
@@ -25,6 +26,11 @@ class Descent:
         if floor > self.floor and self._tried:
             self._waits = min(2 * self._waits, PATIENCE)
         self.floor = max(self.floor, floor)
+        self._up_since = None
+
+    def give_up(self) -> None:
+        """Nothing runs: the next try begins with the best."""
+        self.floor = 0
         self._up_since = None
 
     def up(self, now: float) -> None:

@@ -22,6 +22,12 @@ class GaveUp(Struct, frozen=True):
     until: float
 
 
+class Looking(Struct, frozen=True):
+    """Given up, and a bad file has not changed: it is looked at again at `until` (monotonic seconds)."""
+
+    until: float
+
+
 class Stepped(Struct, frozen=True):
     """A profile does not run here: the next smaller one is tried."""
 
@@ -64,4 +70,4 @@ class Unloaded(Struct, frozen=True):
     reason: str
 
 
-Happening = Up | Lost | GaveUp | Stepped | Replacing | Replaced | Kept | Unloaded
+Happening = Up | Lost | GaveUp | Looking | Stepped | Replacing | Replaced | Kept | Unloaded

@@ -1,11 +1,14 @@
 """The main line: one worker is kept up (design 4).
 
     checking ──ok──► loading ──Ready──► up ──dies──► waiting ──time──► checking
-        │ rejected                                      │ budget spent
-        └───────────────────► given_up ◄────────────────┘  after the smallest profile; before it: the next smaller one
-                                 └──── the oldest death leaves the window, the file changes, SIGHUP, reload ──► checking
+        │ rejected, no room                             │ budget spent
+        ├───────────► the next smaller profile ◄────────┤
+        └─► given_up ◄───── after the smallest one ─────┘
+               └──── the oldest death leaves the window, a rejected file changes, SIGHUP, reload ──► checking the best
 
-* A profile whose estimate does not fit into memory, or whose worker says so or is killed for it: the next smaller one.
+* A profile whose file is rejected, whose estimate does not fit into memory, or whose worker says so or is killed for
+  it: the next smaller one at once. Files that are known to be bad (`rejects`) are passed over.
+* After the smallest the plan is the best one again, and a try begins with that. A pinned profile is not left.
 * `fallback`: the plan that served until the one at hand was wished for. If that does not come up, it returns, and none
   of it counts as a death.
 """
@@ -18,17 +21,16 @@ from enum import StrEnum
 from typing import Final
 
 from edged.config import Config
-from edged.system.gguf import Header
-from edged.system.memory import available_bytes
 from edged.watchdog import fit
 from edged.watchdog.attempt import NEVER
 from edged.watchdog.budget import HEALTHY_S, Budget
 from edged.watchdog.change import Change
 from edged.watchdog.crew import Crew
 from edged.watchdog.descent import Descent
-from edged.watchdog.happenings import GaveUp, Happening, Kept, Lost, Replaced, Stepped
+from edged.watchdog.happenings import GaveUp, Happening, Kept, Looking, Lost, Replaced, Stepped
 from edged.watchdog.plan import Plan
 from edged.watchdog.preflight import Checked, Finding, Hashed, Preflight, Rejected, signature
+from edged.watchdog.rejects import Rejects
 
 FILE_LOOK_S: Final = 5.0
 """How often a rejected model file is looked at for a change: somebody may be copying it in."""
@@ -52,7 +54,7 @@ class Line:
     def __init__(self, config: Config, module: str, wake: Callable[[], None], live: Callable[[], list[str]]) -> None:
         self.plan = Plan(config)  # what serves, or will
         self.step = Step.WAITING
-        self.crew = Crew(module, live)
+        self.crew = Crew(module, live, config.runtime_dir)
         self.change: Change | None = None
         self.fallback: Plan | None = None
         self.pinned = False
@@ -64,44 +66,41 @@ class Line:
         self._out: list[Happening] = []
         self._next = NEVER
         self._mark: tuple[int, int, int] | None = None  # of the file that was looked at
-        self._rejected = False
         self._retry_at = 0.0
         self._asked = 0
 
     def forget(self, config: Config) -> None:
-        """Deaths so far."""
+        """Deaths so far, and bad files."""
         self.budget = Budget(config.watchdog.restart)
         self.descent = Descent(config.watchdog.restart.window_s)
+        self.rejects = Rejects(config.watchdog.restart.window_s)
 
     def begin(self) -> None:
         """Looks at the model file; the worker starts when it is found good."""
         self.step = Step.CHECKING
         self._next = NEVER
-        self._rejected = False
         self._mark = signature(self.plan.path)
-        self._asked = self._preflight.check(self.plan.path, self.plan.sha256)
+        self._asked = self._preflight.check(self.plan)
 
     def _found(self, finding: Finding, now: float) -> None:
         match finding:
-            case Checked(header=header) if self.step is Step.CHECKING:
-                self._fits(header, now)
+            case Checked() if self.step is Step.CHECKING:
+                self._fits(finding, now)
             case Hashed(sha256=sha256):
                 self.sha256 = sha256
-            case Rejected(message=message) if self.step is Step.CHECKING and not self._back(message):
-                self._rejected = True
-                self._give_up(message, now + self.plan.config.watchdog.restart.window_s, now)
+            case Rejected(message=message) if self.step is Step.CHECKING:
+                self.rejects.note(self.plan, finding, now)
+                if not self._back(message) and not self._step_down(message, now):
+                    self._give_up(message, now + self.plan.config.watchdog.restart.window_s, now)
 
-    def _fits(self, header: Header, now: float) -> None:
-        need, available = self.plan.need(header), self._available()
+    def _fits(self, checked: Checked, now: float) -> None:
+        need, available = self.plan.need(checked.header), checked.available
         if available is None or need <= available:
             self._start(need, now)
             return
         why = fit.too_big(self.plan.profile.name, need, available)
-        if not self._back(why) and not self._step_down(why):
+        if not self._back(why) and not self._step_down(why, now):
             self._give_up(why, now + ROOM_LOOK_S, now)
-
-    def _available(self) -> int | None:
-        return available_bytes(self.plan.config.watchdog.root)
 
     def _start(self, need: int, now: float) -> None:
         """A process that cannot be made (no memory, no descriptor) counts as a death."""
@@ -138,7 +137,7 @@ class Line:
         self.descent.lost()
         again, at = self._count_death(cause, now)
         why = failure or f"the worker ended {self.budget.recent(now)} times in a row (last: {cause})"
-        if (memory or not again) and self._step_down(why if not again else failure or cause):
+        if (memory or not again) and self._step_down(why if not again else failure or cause, now):
             return
         if again:
             self.step, self._next = Step.WAITING, at
@@ -160,8 +159,10 @@ class Line:
         self.begin()
         return True
 
-    def _step_down(self, why: str) -> bool:
+    def _step_down(self, why: str, now: float) -> bool:
         smaller = None if self.pinned else self.plan.smaller()
+        while smaller is not None and self.rejects.bad(smaller, now):
+            smaller = smaller.smaller()
         if smaller is None:
             return False
         self._out.append(Stepped(self.plan.profile.name, smaller.profile.name, why))
@@ -173,9 +174,16 @@ class Line:
 
     def _give_up(self, why: str, until: float, now: float) -> None:
         self.step = Step.GIVEN_UP
+        if self.plan.index and not self.pinned:
+            self.plan = Plan(self.plan.config)
+            self.budget = Budget(self.plan.config.watchdog.restart)
+        self.descent.give_up()
         self._retry_at = until
-        self._next = min(until, now + FILE_LOOK_S) if self._rejected else until
-        self._out.append(GaveUp(why, until))
+        self._wait_for_file(now)
+        self._out.append(GaveUp(why, self._next))
+
+    def _wait_for_file(self, now: float) -> None:
+        self._next = min(self._retry_at, now + FILE_LOOK_S) if self.rejects else self._retry_at
 
     def _pass_time(self, now: float) -> None:
         self.descent.look(now)
@@ -187,13 +195,11 @@ class Line:
                 self.budget.healthy()
             case Step.WAITING:
                 self.begin()
-            case Step.GIVEN_UP if now >= self._retry_at or self._file_changed():
+            case Step.GIVEN_UP if now >= self._retry_at or self.rejects.changed():
                 self.begin()
             case Step.GIVEN_UP:
-                self._next = min(self._retry_at, now + FILE_LOOK_S)
-
-    def _file_changed(self) -> bool:
-        return self._rejected and signature(self.plan.path) != self._mark
+                self._wait_for_file(now)
+                self._out.append(Looking(self._next))
 
     def next_wake(self) -> float:
         return min(self._next, self.descent.next_look(), self.crew.next_wake())

@@ -8,12 +8,9 @@ its reading give EOPNOTSUPP), so both are extra. RssAnon + VmSwap is what a proc
 from __future__ import annotations
 
 import os
-from typing import Any, Final
+from typing import Any
 
-from edged.system import smallfile
-
-NO_LIMIT: Final = 1 << 60
-"""Bytes: above it a v1 group's limit means none (the kernel says 2⁶³ less a page)."""
+from edged.system import memory, smallfile
 
 
 class MemorySensors:
@@ -61,39 +58,11 @@ class MemorySensors:
         """`cgroup_current` and, where there is a limit, `cgroup_max` of the group with the least room on the way up."""
         own: dict[str, int] = {}
         tightest: tuple[int, int] | None = None
-        for current, most in self._groups():
+        for current, most in memory.groups(self._root):
             own = own or {"cgroup_current": current}
             if most is not None and (tightest is None or most - current < tightest[1] - tightest[0]):
                 tightest = (current, most)
         return own if tightest is None else {"cgroup_current": tightest[0], "cgroup_max": tightest[1]}
-
-    def _groups(self) -> list[tuple[int, int | None]]:
-        controllers = (smallfile.text(self._path("sys/fs/cgroup/cgroup.controllers")) or "").split()
-        for line in (smallfile.text(self._path("proc/self/cgroup")) or "").splitlines():
-            _, _, rest = line.partition(":")
-            names, _, group = rest.partition(":")
-            if not names and "memory" in controllers:
-                return self._up("sys/fs/cgroup", group, ("memory.current", "memory.max", ""))
-            if "memory" in names.split(","):
-                return self._up(
-                    "sys/fs/cgroup/memory", group, ("memory.usage_in_bytes", "memory.limit_in_bytes", "total_")
-                )
-        return []
-
-    def _up(self, mount: str, group: str, names: tuple[str, str, str]) -> list[tuple[int, int | None]]:
-        """Every level from the group up to the mount; a namespace may hide the upper ones."""
-        parts = [part for part in group.split("/") if part and part != ".."]
-        out: list[tuple[int, int | None]] = []
-        for depth in range(len(parts), -1, -1):
-            level = self._path(mount, *parts[:depth])
-            current = smallfile.number(os.path.join(level, names[0]))
-            if current is None:
-                continue
-            stat = smallfile.pairs(os.path.join(level, "memory.stat"))
-            cache = sum(stat.get(f"{names[2]}{kind}_file", 0) for kind in ("active", "inactive"))
-            most = smallfile.number(os.path.join(level, names[1]))
-            out.append((max(0, current - cache), most if most is not None and most < NO_LIMIT else None))
-        return out
 
     # ---- the worker ------------------------------------------------------------------------------------------
 

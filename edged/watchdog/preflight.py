@@ -3,6 +3,8 @@
 Hashing reads the whole file (half a minute on an SD card), so a hash is remembered by path, size and modification
 time in `state_dir/hashes.json`. A hash that the configuration names is compared before the worker starts; without one
 it is computed afterwards, for `status`, by another thread: a smaller profile that is wanted now does not wait for it.
+
+Last it asks how much memory there is: a figure of before a death would still count what the dead worker held.
 """
 
 from __future__ import annotations
@@ -19,17 +21,27 @@ from msgspec import Struct
 
 from edged.errors import ModelFileError
 from edged.system import gguf
+from edged.system.aside import Aside
+from edged.system.memory import available_bytes
+from edged.watchdog.plan import Plan
 
 _CACHE: Final = "hashes.json"
 _CACHE_ENTRIES: Final = 32
 
+MEMORY_S: Final = 1.0
+"""How long a look waits for the kernel to say how much memory there is."""
+
 
 class Checked(Struct, frozen=True):
-    """The file may be loaded. `number`: of the question, as `Preflight.check` gave it."""
+    """The file may be loaded. `number`: of the question, as `Preflight.check` gave it.
+
+    `available`: bytes of memory at the end of the look; None when the kernel does not say.
+    """
 
     number: int
     path: str
     header: gguf.Header
+    available: int | None
 
 
 class Hashed(Struct, frozen=True):
@@ -39,35 +51,40 @@ class Hashed(Struct, frozen=True):
 
 
 class Rejected(Struct, frozen=True):
-    """The file must not be loaded; `kind` as in ModelFileError."""
+    """The file must not be loaded; `kind` as in ModelFileError. `mark`: its signature before the look."""
 
     number: int
     path: str
     kind: str
     message: str
+    mark: tuple[int, int, int] | None
 
 
 Finding = Checked | Hashed | Rejected
 
 
 class Preflight:
-    """Two threads; `check` asks, `findings` answers, `wake` is called when there is an answer."""
+    """Two threads, and one for the memory, whose file may hang.
+
+    `check` asks, `findings` answers, `wake` is called when there is an answer.
+    """
 
     def __init__(self, state_dir: str, wake: Callable[[], None]) -> None:
         self._cache = os.path.join(state_dir, _CACHE)
         self._wake = wake
         self._number = 0
-        self._asked: queue.SimpleQueue[tuple[int, str, str | None]] = queue.SimpleQueue()
+        self._asked: queue.SimpleQueue[tuple[int, str, str | None, str]] = queue.SimpleQueue()
         self._found: queue.SimpleQueue[Finding] = queue.SimpleQueue()
         self._unhashed: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
         self._writing = threading.Lock()
+        self._memory = Aside("memory")
         threading.Thread(target=self._run, name="preflight", daemon=True).start()
         threading.Thread(target=self._run_hashes, name="hashes", daemon=True).start()
 
-    def check(self, path: str, sha256: str | None) -> int:
+    def check(self, plan: Plan) -> int:
         """Returns the question's number, which its findings carry."""
         self._number += 1
-        self._asked.put((self._number, path, sha256))
+        self._asked.put((self._number, plan.path, plan.sha256, plan.config.watchdog.root))
         return self._number
 
     def findings(self) -> list[Finding]:
@@ -79,15 +96,16 @@ class Preflight:
 
     def _run(self) -> None:
         while True:
-            number, path, expected = self._asked.get()
+            number, path, expected, root = self._asked.get()
+            mark = signature(path)
             try:
-                self._look(number, path, expected)
+                self._look(number, path, expected, root)
             except ModelFileError as error:
-                self._tell(Rejected(number, path, error.kind, str(error)))
+                self._tell(Rejected(number, path, error.kind, str(error), mark))
             except OSError as error:
-                self._tell(Rejected(number, path, ModelFileError.MISSING, f"{path}: {error.strerror or error}"))
+                self._tell(Rejected(number, path, ModelFileError.MISSING, f"{path}: {error.strerror or error}", mark))
             except Exception as error:  # noqa: BLE001 - a thread that dies silently would leave the service loading
-                self._tell(Rejected(number, path, "internal", f"{path}: {type(error).__name__}: {error}"))
+                self._tell(Rejected(number, path, "internal", f"{path}: {type(error).__name__}: {error}", mark))
 
     def _run_hashes(self) -> None:
         while True:
@@ -95,18 +113,21 @@ class Preflight:
             with contextlib.suppress(OSError, ModelFileError):  # whoever loads the file says what is wrong with it
                 self._tell(Hashed(number, path, self._hash(path)))
 
-    def _look(self, number: int, path: str, expected: str | None) -> None:
+    def _look(self, number: int, path: str, expected: str | None, root: str) -> None:
         header = gguf.check(path)
         if expected is None:
-            self._tell(Checked(number, path, header))
+            self._tell(Checked(number, path, header, self._available(root)))
             self._unhashed.put((number, path))
             return
         sha256 = self._hash(path)
         if sha256 != expected:
             message = f"{path}: sha256 is {sha256}, model.sha256 says {expected}"
             raise ModelFileError(ModelFileError.WRONG_SHA256, message)
-        self._tell(Checked(number, path, header))
+        self._tell(Checked(number, path, header, self._available(root)))
         self._tell(Hashed(number, path, sha256))
+
+    def _available(self, root: str) -> int | None:
+        return self._memory.ask(lambda: available_bytes(root), MEMORY_S, None)
 
     def _tell(self, finding: Finding) -> None:
         self._found.put(finding)

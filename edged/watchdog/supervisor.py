@@ -5,6 +5,7 @@
 
 * What does not come up (a bad file, no room, death or standstill while loading): the old one stays, or returns.
 * The old one dies meanwhile: the new one takes its place, whatever it is at.
+* What the watchdog wants leads around files that are known to be bad: further the same way, else nothing changes.
 * A second wish takes the first one's place until the old worker was told to leave; later it waits for the change's end.
 * To leave: the worker brings its checkpoints up to date, is read to its end, and is killed when that takes too long.
 * Unloaded: as old first, without a new one until `load`.
@@ -97,6 +98,13 @@ class Supervisor(Line):
         header = self.headers.get(plan.path)
         return None if header is None else plan.need(header)
 
+    def warnings(self, now: float) -> list[str]:
+        """Profiles that cannot be loaded, for `status`."""
+        config = self.wanted.config
+        plans = [Plan(config, index) for index in range(len(config.profiles))]
+        bad = [plan for plan in plans if self.rejects.bad(plan, now)]
+        return [f"profile {plan.profile.name} cannot be loaded: {self.rejects.message(plan)}" for plan in bad]
+
     def take(self) -> list[Happening]:
         """What has happened since the last call."""
         out, self._out = self._out, []
@@ -131,6 +139,10 @@ class Supervisor(Line):
 
     def replace(self, wish: Wish, now: float) -> None:
         """Has a worker of this plan serve, even if the one that serves is one."""
+        around = wish if wish.asked else self._around(wish, now)
+        if around is None or (around is not wish and around.plan == self.wanted):
+            return
+        wish = around
         if self.step is Step.UNLOADED or self._unloading:
             self.plan = wish.plan
         elif self.step is not Step.UP:
@@ -139,7 +151,23 @@ class Supervisor(Line):
             self._queued = wish
         else:
             self._drop_change()
-            self.change = Change(wish, now, self._preflight.check(wish.plan.path, wish.plan.sha256))
+            self.change = Change(wish, now, self._preflight.check(wish.plan))
+
+    def _around(self, wish: Wish, now: float) -> Wish | None:
+        """The wish, or the next one in its direction whose file is not known to be bad; nothing else when pinned."""
+        config, index = wish.plan.config, wish.plan.index
+        if index == self.plan.index:
+            return wish
+        if self.pinned:
+            return None if self.rejects.bad(wish.plan, now) else wish
+        up = index < self.plan.index
+        for at in range(index, -1, -1) if up else range(index, len(config.profiles)):
+            plan = Plan(config, at)
+            if not self.rejects.bad(plan, now):
+                if up:
+                    self.descent.floor = min(self.descent.floor, at)
+                return wish if at == index else replace(wish, plan=plan)
+        return None
 
     def _restart(self, wish: Wish, now: float) -> None:
         """Nothing serves: what is under way is dropped."""
@@ -182,6 +210,7 @@ class Supervisor(Line):
         for finding in self._preflight.findings():
             if isinstance(finding, Checked):
                 self.headers[finding.path] = finding.header
+                self.rejects.good(finding.path)
             if self.change is not None and finding.number == self.change.number:
                 self._found_new(self.change, finding, now)
             elif finding.number == self._asked:
@@ -189,16 +218,21 @@ class Supervisor(Line):
 
     def _found_new(self, change: Change, finding: Finding, now: float) -> None:
         match finding:
-            case Checked(header=header) if change.header is None:
+            case Checked(header=header, available=available) if change.header is None:
                 change.header, change.need = header, change.wish.plan.need(header)
-                self._choose_order(change, now)
+                self._choose_order(change, available, now)
             case Hashed(sha256=sha256):
                 change.sha256 = sha256
             case Rejected(message=message):
-                self._keep(message, now)
+                self.rejects.note(change.wish.plan, finding, now)
+                around = None if change.wish.asked else self._around(change.wish, now)
+                if around is None:
+                    self._keep(message, now)
+                else:
+                    self.replace(around, now)
 
-    def _choose_order(self, change: Change, now: float) -> None:
-        serving, wish, available = self.crew.serving, change.wish, self._available()
+    def _choose_order(self, change: Change, available: int | None, now: float) -> None:
+        serving, wish = self.crew.serving, change.wish
         assert serving is not None
         order = fit.order(change.need, available, serving.need, old_first=wish.old_first or self.memory_short)
         name = wish.plan.profile.name

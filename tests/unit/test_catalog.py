@@ -175,8 +175,10 @@ def test_total_memory(tmp_path):
     (tmp_path / "proc/self/cgroup").write_text("0::/a/b\n")
     group = tmp_path / "sys/fs/cgroup/a/b"
     group.mkdir(parents=True)
-    (group / "memory.max").write_text("max\n")
-    (group.parent / "memory.max").write_text("1000000\n")
+    (tmp_path / "sys/fs/cgroup/cgroup.controllers").write_text("cpu memory\n")
+    for place, most in ((group, "max\n"), (group.parent, "1000000\n")):
+        (place / "memory.current").write_text("5000\n")
+        (place / "memory.max").write_text(most)
     assert memory.total_bytes(str(tmp_path)) == 1_000_000
 
 

@@ -171,3 +171,11 @@ def test_exit_status_of_the_daemon(tmp_path):
     assert done.returncode == EXIT_CONFIG
     assert f"{file}: limits.queu: expected a key of config.yaml, found an unknown key" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("most", "deaths", "doubted"), [(2, 3, False), (2, 2, True), (0, 1, False), (0, 0, True), (5, 3, True)]
+)
+def test_a_budget_of_deaths_too_small_to_find_who_is_guilty(most, deaths, doubted):
+    found = config.parse({"limits": {"max_restarts": most}, "watchdog": {"restart": {"max": deaths}}}, "test")
+    assert [text.split(" is ")[0] for text in config.doubts(found)] == ["watchdog.restart.max"] * doubted

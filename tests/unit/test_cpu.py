@@ -115,9 +115,29 @@ def test_available_memory_is_the_tighter_of_machine_and_control_group(tmp_path: 
     write(tmp_path, "proc/meminfo", "MemTotal: 100 kB\nMemFree: 1 kB\nMemAvailable: 50 kB\n")
     assert memory.available_bytes(str(tmp_path)) == 50 * 1024
     write(tmp_path, "proc/self/cgroup", "0::/a\n")
+    write(tmp_path, "sys/fs/cgroup/cgroup.controllers", "cpu memory\n")
     write(tmp_path, "sys/fs/cgroup/a/memory.max", "20000\n")
     write(tmp_path, "sys/fs/cgroup/a/memory.current", "15000\n")
     write(tmp_path, "sys/fs/cgroup/a/memory.stat", "anon 9000\ninactive_file 3000\nactive_file 1000\n")
     assert memory.available_bytes(str(tmp_path)) == 9000
     write(tmp_path, "sys/fs/cgroup/a/memory.max", "max\n")
+    assert memory.available_bytes(str(tmp_path)) == 50 * 1024
+
+
+def test_a_limit_of_an_old_control_group_counts_too(tmp_path: Path) -> None:
+    write(tmp_path, "proc/meminfo", "MemTotal: 4000 kB\nMemAvailable: 3000 kB\n")
+    write(tmp_path, "proc/self/cgroup", "5:cpu:/\n4:memory:/x\n0::/\n")
+    write(tmp_path, "sys/fs/cgroup/memory/x/memory.limit_in_bytes", "100000\n")
+    write(tmp_path, "sys/fs/cgroup/memory/x/memory.usage_in_bytes", "90000\n")
+    write(tmp_path, "sys/fs/cgroup/memory/x/memory.stat", "total_active_file 30000\ntotal_inactive_file 5000\n")
+    write(tmp_path, "sys/fs/cgroup/memory/memory.limit_in_bytes", f"{(1 << 63) - 4096}\n")
+    write(tmp_path, "sys/fs/cgroup/memory/memory.usage_in_bytes", "900000\n")
+    assert memory.available_bytes(str(tmp_path)) == 45_000
+    assert memory.total_bytes(str(tmp_path)) == 100_000
+
+
+def test_a_file_without_end_is_read_as_far_as_is_wanted(tmp_path: Path) -> None:
+    write(tmp_path, "proc/meminfo", "MemAvailable: 50 kB\n")
+    with (tmp_path / "proc/meminfo").open("r+b") as file:
+        file.truncate(1 << 40)  # 13 s and 2 GB for the first GiB of it, if it were read
     assert memory.available_bytes(str(tmp_path)) == 50 * 1024

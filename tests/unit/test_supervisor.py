@@ -13,13 +13,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from harness import TESTS, tiny_gguf, until
 
 from edged.config import Config, parse
 from edged.watchdog import crew as module
+from edged.watchdog import line, rejects
 from edged.watchdog.change import Wish
-from edged.watchdog.happenings import GaveUp, Kept, Lost, Replaced, Replacing, Stepped, Unloaded
+from edged.watchdog.happenings import GaveUp, Kept, Looking, Lost, Replaced, Replacing, Stepped, Unloaded
 from edged.watchdog.line import Step
 from edged.watchdog.plan import Plan
 from edged.watchdog.supervisor import Supervisor
@@ -58,7 +60,7 @@ class Rig:
         one.read(ready, now)
         one.findings(now)
         one.tick(now, work=self.work)
-        kinds = (Lost, GaveUp, Stepped, Replacing, Replaced, Kept, Unloaded)
+        kinds = (Lost, GaveUp, Looking, Stepped, Replacing, Replaced, Kept, Unloaded)
         self.seen += [happening for happening in one.take() if isinstance(happening, kinds)]
 
     def run(self, until_: Callable[[], object]) -> None:
@@ -391,6 +393,151 @@ def test_a_process_that_cannot_be_made_is_a_death_and_is_tried_again(
     assert one.saw(Lost) == Lost("no process: Cannot allocate memory", up=False)
     assert "no worker could be started" in one.saw(GaveUp).why
     assert one.one.deaths == 2
+
+
+# ---- bad files ------------------------------------------------------------------------------------------------------
+
+
+def damaged(config: Config, *indices: int) -> None:
+    for index in indices:
+        Path(config.profiles[index].model or "").write_bytes(b"GGUFxxxx")
+
+
+def stepped(one: Rig) -> list[tuple[str, str]]:
+    return [(seen.before, seen.after) for seen in one.seen if isinstance(seen, Stepped)]
+
+
+def test_the_way_down_leads_past_a_bad_file(tmp_path: Path, rig: Callable[..., Rig]) -> None:
+    config = configured(tmp_path, "big load=die", "middle", SMALL)
+    damaged(config, 1)
+    one = rig(config)
+    one.one.begin()
+    one.up()
+    assert stepped(one) == [("big", "middle"), ("middle", "small")]
+    assert one.one.plan.index == one.one.descent.floor == 2
+    [warning] = one.one.warnings(one.now)
+    assert warning.startswith("profile middle cannot be loaded: ")
+
+
+@pytest.mark.parametrize("fault", ["damaged", "missing"])
+def test_a_bad_file_of_the_best_profile_at_the_start(tmp_path: Path, rig: Callable[..., Rig], fault: str) -> None:
+    config = configured(tmp_path, BIG, SMALL)
+    Path(config.profiles[0].model or "").write_bytes(b"GGUFxxxx" * (fault == "damaged"))
+    if fault == "missing":
+        Path(config.profiles[0].model or "").unlink()
+    one = rig(config)
+    one.one.begin()
+    one.up()
+    assert one.one.plan.index == 1
+    assert "profile big cannot be loaded" in one.one.warnings(one.now)[0]
+
+
+def test_profiles_of_one_bad_file_are_not_looked_at_one_by_one(tmp_path: Path, rig: Callable[..., Rig]) -> None:
+    config = configured(tmp_path, BIG, "middle", SMALL, "last")
+    same = config.profiles[0].model
+    two, three = (msgspec.structs.replace(config.profiles[n], model=same) for n in (1, 2))
+    config = msgspec.structs.replace(config, profiles=[config.profiles[0], two, three, config.profiles[3]])
+    damaged(config, 0)
+    one = rig(config)
+    one.one.begin()
+    one.up()
+    assert stepped(one) == [("big", "last")]
+
+
+def test_the_next_try_begins_with_the_best(tmp_path: Path, rig: Callable[..., Rig], monkeypatch) -> None:
+    """After the window, and when a file changes that was bad, wherever in the list it is."""
+    monkeypatch.setattr(line, "FILE_LOOK_S", 0.02)
+    config = configured(tmp_path, BIG, "middle", "last load=die")
+    damaged(config, 0, 1)
+    one = rig(config)
+    one.one.begin()
+    assert one.saw(GaveUp).until < one.now + 5
+    assert (one.one.step, one.one.plan.index, one.one.descent.floor) == (Step.GIVEN_UP, 0, 0)
+    assert one.saw(Looking).until < one.now + 5
+    tiny_gguf(Path(config.profiles[1].model or ""))
+    one.up()
+    assert one.one.plan.profile.name == "middle"
+
+    again = configured(tmp_path, BIG, restart={"max": 0, "window_s": 0.3})
+    two = rig(again)
+    damaged(again, 0)
+    two.one.begin()
+    two.saw(GaveUp)
+    file = os.stat(again.profiles[0].model or "")
+    tiny_gguf(Path(again.profiles[0].model or ""))
+    monkeypatch.setattr(rejects, "signature", lambda _: (8, file.st_mtime_ns, file.st_ino))  # as if it were the same
+    two.up()
+
+
+@pytest.mark.parametrize("healed", ["reload", "hangup"])
+def test_an_operator_heals_it_from_the_best(tmp_path: Path, rig: Callable[..., Rig], healed: str) -> None:
+    config = configured(tmp_path, BIG, "middle", SMALL)
+    damaged(config, 0, 1, 2)
+    one = rig(config)
+    one.one.begin()
+    one.saw(GaveUp)
+    assert one.one.wanted.index == 0  # what an operator's wish without a name is for
+    tiny_gguf(Path(config.profiles[0].model or ""))
+    if healed == "reload":
+        one.replace(config, one.one.wanted.index)
+    else:
+        one.one.reconfigure(one.one.wanted, one.now)
+    one.up()
+    assert one.one.plan.index == 0
+
+
+def test_a_pinned_profile_with_a_bad_file_is_not_left(tmp_path: Path, rig: Callable[..., Rig]) -> None:
+    config = configured(tmp_path, BIG, "middle", SMALL)
+    damaged(config, 1)
+    one = rig(config)
+    one.one.pinned = True
+    one.one.load(Plan(config, 1))
+    one.one.begin()
+    one.saw(GaveUp)
+    assert one.one.plan.index == 1
+
+
+def test_heat_and_recovery_lead_around_a_bad_file(tmp_path: Path, rig: Callable[..., Rig]) -> None:
+    config = configured(tmp_path, BIG, "middle", SMALL)
+    damaged(config, 1)
+    one = rig(config)
+    one.one.begin()
+    one.up()
+    one.replace(config, 1, "heat")
+    one.run(lambda: one.one.wanted.index == 2)
+    beside = one.one.change
+    one.replace(config, 1, "heat")  # the watchdog says so at each look
+    assert one.one.change is beside
+    one.up()
+    assert one.one.plan.index == 2
+    one.one.descent.down(2)
+    one.replace(config, 1, "recovery")
+    one.up()
+    assert (one.one.plan.index, one.one.descent.floor) == (0, 0)
+    one.replace(config, 1)  # an operator means it
+    assert one.saw(Kept).wanted == 1
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_pinned_profile_with_a_bad_file_leads_to_no_other(
+    tmp_path: Path, rig: Callable[..., Rig], known: bool
+) -> None:
+    config = configured(tmp_path, BIG, "middle", SMALL)
+    damaged(config, 1)
+    one = rig(config)
+    one.one.load(Plan(config, 2))
+    one.one.begin()
+    one.up()
+    one.one.pinned = True
+    one.replace(config, 1, "profile" if known else "recovery")
+    one.saw(Kept)
+    one.replace(config, 1, "recovery")  # the watchdog says so at each look
+    assert one.one.change is None
+    assert one.one.wanted.index == 2
+    tiny_gguf(Path(config.profiles[1].model or ""))
+    one.replace(config, 1, "recovery")
+    one.up()
+    assert one.one.plan.index == 1
 
 
 # ---- hanging --------------------------------------------------------------------------------------------------------

@@ -80,9 +80,9 @@ class Preflight:
         self.found: list[Any] = []
         self.number = 0
 
-    def check(self, path: str, _sha256: str | None) -> int:
+    def check(self, plan: Plan) -> int:
         self.number += 1
-        self.asked.append((self.number, path))
+        self.asked.append((self.number, plan.path))
         return self.number
 
     def findings(self) -> list[Any]:
@@ -91,7 +91,8 @@ class Preflight:
 
 
 def configuration(context: int = 4096) -> Any:
-    profiles = [{"name": name, "context": context} for name in ("big", "middle", "small")]
+    names = ("big", "middle", "small")
+    profiles = [{"name": name, "context": context, "model": f"/nowhere/{name}.gguf"} for name in names]
     return parse(
         {
             "runtime_dir": "/nowhere",
@@ -111,7 +112,6 @@ class Machine(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(crew, "WorkerProcess", Process)
         self.patch.setattr(line, "Preflight", Preflight)
-        self.patch.setattr(line, "available_bytes", lambda _: self.room)
         self.room: int | None = 1 << 40
         self.now = 0.0
         self.work = False
@@ -145,6 +145,7 @@ class Machine(RuleBasedStateMachine):
                     self.ups += 1
                 case GaveUp():
                     assert self.one.crew.serving is None
+                    assert self.one.pinned or self.one.plan.index == 0
                 case Replaced() | Kept() | Unloaded():
                     pass
         assert self.ups - self.lost in (0, 1)
@@ -153,7 +154,8 @@ class Machine(RuleBasedStateMachine):
     @rule(good=st.sampled_from([True, True, True, False]))
     def file_found(self, good: bool) -> None:
         number, path = self.one._preflight.asked.pop(0)
-        self.one._preflight.found.append(Checked(number, path, HEADER) if good else Rejected(number, path, "", "bad"))
+        found = Checked(number, path, HEADER, self.room) if good else Rejected(number, path, "", "bad", None)
+        self.one._preflight.found.append(found)
         self.turn()
 
     @precondition(lambda self: any(not p.dead for p in self.alive()))
@@ -200,8 +202,10 @@ class Machine(RuleBasedStateMachine):
 
     @rule(index=st.integers(0, 2), reason=st.sampled_from(["reload", "heat"]), old_first=st.booleans())
     def replace(self, index: int, reason: str, old_first: bool) -> None:
-        self.one.replace(Wish(Plan(self.config, index), reason, old_first), self.now)
-        assert self.one.wanted.index == index
+        plan = Plan(self.config, index)
+        around = reason == "heat" and self.one.rejects.bad(plan, self.now)
+        self.one.replace(Wish(plan, reason, old_first), self.now)
+        assert self.one.wanted == plan or around
         self.turn()
 
     @rule(context=st.sampled_from([4096, 512]), index=st.integers(0, 2))
@@ -256,7 +260,7 @@ class Machine(RuleBasedStateMachine):
         self.room = 1 << 40
         for _ in range(40):
             for number, path in self.one._preflight.asked:
-                self.one._preflight.found.append(Checked(number, path, HEADER))
+                self.one._preflight.found.append(Checked(number, path, HEADER, self.room))
             self.one._preflight.asked.clear()
             for process in self.alive():
                 if process.dead:

@@ -229,3 +229,49 @@ def test_a_kill_storm_leads_down_the_profiles_and_to_unavailable(tmp_path: Path)
         got, reply = client.receive()
         assert (got, reply["error"]["code"]) == (tag, "unavailable")
         assert "smaller_profile" in box.log.read_text()
+
+
+def test_a_bad_smaller_profile_is_passed_over_and_the_best_comes_back(tmp_path: Path) -> None:
+    """A kill storm with `b` damaged: a, c, then unavailable; a reload begins with a."""
+    rules = {"restart": {"max": 1, "backoff_s": 0.01, "backoff_max_s": 0.02}}
+    (tmp_path / "bad.gguf").write_bytes(b"GGUFxxxx")
+    profiles = [{"name": "a"}, {"name": "b", "model": str(tmp_path / "bad.gguf")}, {"name": "c", "context": 512}]
+    with running(tmp_path, profiles=profiles, watchdog=rules) as box, box.operator() as operator:
+        seen = []
+        while True:
+            status = box.wait_status(lambda s: s["ready"] or s["state"] == "unavailable", "ready or not")
+            if status["state"] == "unavailable":
+                break
+            seen.append(status["profile"])
+            victim = box.worker_pid()
+            if victim is not None:
+                os.kill(victim, signal.SIGKILL)
+                until(lambda victim=victim: box.worker_pid() != victim, "its end")
+        assert list(dict.fromkeys(seen)) == ["a", "c"]
+        assert any(warning.startswith("profile b cannot be loaded: ") for warning in status["warnings"])
+        assert any("restart.max" in warning for warning in status["warnings"])
+        assert operator.call(op="reload")["profile"] == "a"
+        assert box.wait_ready()["profile"] == "a"
+
+
+def test_a_rejected_file_says_when_it_is_looked_at_again(tmp_path: Path) -> None:
+    box = Daemon(tmp_path, model=tmp_path / "later.gguf")
+    try:
+        box.start(ready=False)
+        box.wait_status(lambda s: s["state"] == "unavailable", "unavailable")
+        with box.client() as client:
+            error = client.call(op="generate", prompt="n=1")["error"]
+            assert (error["code"], error["retry_after_ms"] <= 5000) == ("unavailable", True)
+            tiny_gguf(tmp_path / "later.gguf")
+            box.wait_ready()
+    finally:
+        box.close()
+
+
+def test_the_warning_of_what_did_not_come_up_names_things_once(tmp_path: Path) -> None:
+    profiles = [{"name": "a"}, {"name": "b", "model": str(tmp_path / "nowhere.gguf")}]
+    with running(tmp_path, profiles=profiles) as box, box.operator() as operator:
+        operator.call(op="profile", profile="b")
+        status = box.wait_status(lambda s: any("did not come up" in w for w in s["warnings"]), "the warning")
+        told = "profile a stays in service, what was wanted (profile) did not come up: "
+        assert [warning.startswith(told) for warning in status["warnings"] if "did not come up" in warning] == [True]
