@@ -157,6 +157,7 @@ def standing(request: Request) -> Standing:
         first_token=request.first_token,
         last_token=request.last_token,
         lagged=request.stream.lagged,
+        revived=request.revived,
     )
 
 
