@@ -237,13 +237,16 @@ class Daemon:
     def _rest(self) -> None:
         """Nothing accepted, nothing kept, but there was: memory goes back to the kernel, the books are checked.
 
-        Some times over, since libzmq frees what it held a little later; after a flood of subscriptions idle or not.
+        Some times over, since libzmq frees what it held a little later; idle or not after a flood of subscriptions, or
+        when a large journal was begun afresh.
         """
-        lives = self._broker.lives
-        mark = (lives.pace.counters["accepted"], self._counters["tainted"])
-        idle = not len(lives.table) and not len(lives.results)
-        if mark != self._trim_mark and (idle or mark[1] != self._trim_mark[1]):
-            self._trim_mark, self._trims_due = mark, TRIMS
+        lives, counters = self._broker.lives, self._broker.lives.pace.counters
+        served = self._trim_mark[0]
+        if not len(lives.table) and not len(lives.results):
+            served = counters["accepted"] + counters["recovered"]
+        large = self._counters["tainted"] + self._journal.large
+        if (served, large) != self._trim_mark:
+            self._trim_mark, self._trims_due = (served, large), TRIMS
         if self._trims_due:
             self._trims_due -= 1
             self._trimmer.trim()
@@ -302,7 +305,7 @@ class Daemon:
     def _asked(self, caller: Caller, request: m.ClientRequest, now: float) -> list[Instruction]:
         match request:
             case m.Ping():
-                fields: dict[str, Any] = {"version": __version__, "features": list(codec.FEATURES)}
+                fields: dict[str, Any] = {"version": __version__, "features": codec.features(journal=self._journal.on)}
                 fields |= {"time": time.time(), "stream": self.config.stream_endpoints}
             case m.Status():
                 fields = status.status_fields(self._broker.lives, self.config, self._facts(now))

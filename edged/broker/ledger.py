@@ -23,6 +23,7 @@ from edged.broker.instructions import Instruction
 from edged.broker.record import Accepted, Ended, Progressed, Prompted, Record, Standing
 from edged.broker.results import Kept
 from edged.broker.table import Request
+from edged.broker.talk import Key
 from edged.errors import Code, WireError
 
 COMMIT_S: Final = 1.0
@@ -48,6 +49,7 @@ class Ledger:
         self.why = ""
         self.number = 0
         self.held: dict[str, Held] = {}
+        self.deleted: set[Key] = set()  # sessions whose turns are to be written down no more
         self._records: list[Record] = []
 
     def take(self) -> list[Record]:
@@ -96,6 +98,10 @@ class Ledger:
         held.number, held.until, held.ended = self.number, now + (0.0 if self.why else COMMIT_S), True
         held.out += out
         return []
+
+    def session_deleted(self, key: Key) -> None:
+        if self.on:
+            self.deleted.add(key)
 
     def behind(self, topic: str, out: list[Instruction]) -> list[Instruction]:
         """`out` tells of a request that may still be unwritten: then it waits with the rest."""
@@ -151,6 +157,7 @@ def standing(request: Request) -> Standing:
         first_token=request.first_token,
         last_token=request.last_token,
         lagged=request.stream.lagged,
+        revived=request.revived,
     )
 
 

@@ -15,6 +15,7 @@ from edged.broker.gate import Gate, Phase
 from edged.broker.instructions import Emit, Instruction, Note, Raw, Refuse, Reply, Tell
 from edged.broker.ledger import Ledger
 from edged.broker.results import Kept, Results
+from edged.broker.revival import Revival
 from edged.broker.sessions import Sessions
 from edged.broker.start import start
 from edged.broker.table import Move, Request, State, Table, Waiter
@@ -55,6 +56,7 @@ class Lives:
         self.pace = Pace()
         self.sessions = Sessions()
         self.ledger = Ledger()
+        self.revival = Revival()
         self._encode = encode
         self._gives = 0
         self._rid = 0
@@ -177,6 +179,7 @@ class Lives:
         replaced: bool = False,
         aside: bool = False,
     ) -> list[Instruction]:
+        self.revival.somewhere(self.ledger)
         if request.state is State.QUEUED and not replaced:
             self.queue.remove(request)
         request.move(Move.END)
@@ -228,6 +231,7 @@ class Lives:
     def tick(self, now: float) -> list[Instruction]:
         """Everything whose time has come."""
         out: list[Instruction] = []
+        self.revival.tick(self.ledger, now)
         for rid in self.timers.due(now):
             request = self.table.get(rid)
             if request is not None:
@@ -274,7 +278,8 @@ class Lives:
 
     def next_wake(self) -> float:
         """When `tick` should be called at the latest, in the clock of `now`; inf: not before an event."""
-        return min(self.timers.next(), self.results.next_expiry(self.config.limits.result_ttl_s))
+        expiry = self.results.next_expiry(self.config.limits.result_ttl_s)
+        return min(self.timers.next(), expiry, self.revival.next_wake())
 
     def check(self) -> None:
         """Invariants over all parts, for tests and idle times."""

@@ -69,6 +69,7 @@ class Lookups:
         out: list[Instruction] = []
         if isinstance(answer, Deleted):
             self._lives.sessions.gone((answer.identity, answer.session))
+            self._lives.ledger.session_deleted((answer.identity, answer.session))
             if answer.found:
                 out.append(Tell(Forget(scope_of(answer.identity))))  # its state holds the same text as tokens
         pending = self._pending.pop(answer.number, None)

@@ -60,6 +60,7 @@ class Progress:
             request.started = now
         if message.done == message.cached:  # a sequence was assigned, nothing is read yet
             return []
+        self._lives.revival.somewhere(self._lives.ledger)
         request.read = max(request.read, min(message.done, request.prompt_tokens))
         first = request.state is State.GIVEN
         if first:
@@ -75,6 +76,7 @@ class Progress:
         if request.state is State.GIVEN:
             request.move(Move.FIRST_CHUNK)
         if message.ids:
+            self._lives.revival.somewhere(self._lives.ledger)
             request.started = now if request.started is None else request.started
             request.ids.extend(message.ids)
             request.first_token = now if request.first_token is None else request.first_token

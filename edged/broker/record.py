@@ -75,6 +75,7 @@ class Standing(_Record, frozen=True):
     first_token: float | None
     last_token: float | None
     lagged: bool
+    revived: int = 0
 
 
 class Ended(_Record, frozen=True):

@@ -16,6 +16,7 @@ from msgspec import Raw
 
 from edged.broker.instructions import Instruction, Note
 from edged.broker.lives import Lives
+from edged.broker.revival import Revival
 from edged.broker.story import Found, Life
 from edged.broker.streams import Stream
 from edged.broker.table import Request
@@ -58,9 +59,18 @@ def restore(lives: Lives, found: Found, now: float) -> list[Instruction]:
             out += lives.fail(request, now, error)
         else:
             lives.watch(request, now)
+    out += _revived(lives, now)
     if requests or found.kept:
         lives.pace.counters["recovered"] += len(requests)
         out.append(Note("recovered", {"requests": len(requests), "results": len(lives.results)}))
+    return out
+
+
+def _revived(lives: Lives, now: float) -> list[Instruction]:
+    out: list[Instruction] = []
+    for request, error in Revival.count(list(lives.table), lives.config.limits.max_restarts):
+        out += lives.fail(request, now, error)
+    lives.revival.begin(list(lives.table), now)
     return out
 
 
@@ -114,4 +124,5 @@ def _request(rid: int, life: Life) -> Request:
         request.restarts, request.started = standing.restarts, standing.started
         request.blamed, request.blamed_at = standing.blamed, standing.blamed_at
         request.cached_tokens, request.read = standing.cached, standing.read
+        request.revived = standing.revived
     return request

@@ -63,6 +63,7 @@ class Results:
         self._of: dict[str, OrderedDict[str, None]] = {}
         self._bytes: dict[str, int] = {}
         self.total_bytes = 0
+        self.gone = 0  # how many were kept once and are not now
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -92,6 +93,7 @@ class Results:
         kept = self._by_id.pop((identity, request_id), None)
         if kept is None:
             return
+        self.gone += 1
         del self._by_topic[kept.topic]
         del self._of[identity][request_id]
         self._bytes[identity] -= kept.size

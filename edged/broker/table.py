@@ -117,6 +117,7 @@ class Request:
     read: int = 0  # tokens of the prompt, the most that any worker got to
     blamed: int = 0  # deaths in a row that it is to blame for, without progress between
     blamed_at: int = 0  # `progress` at the last of them
+    revived: int = 0  # daemons in a row that brought it back and got nowhere (`edged.broker.revival`)
 
     def __post_init__(self) -> None:
         if not self.name:

@@ -10,10 +10,11 @@ a file of another edged: `foreign`.
 
 from __future__ import annotations
 
+import io
 import struct
 import zlib
 from collections.abc import Iterable
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 from msgspec import Struct
@@ -63,11 +64,15 @@ def encode(records: Iterable[Record]) -> bytes:
 
 
 def decode(data: bytes) -> Contents:
-    """Never raises: whatever the bytes are, it is what can be read of them."""
-    if not data.startswith(MAGIC):
-        torn = MAGIC.startswith(data)
-        return Contents(None, [], 0, "" if torn else "it is no journal")
-    payload, at = _next(data, len(MAGIC))
+    return read(io.BytesIO(data))
+
+
+def read(file: BinaryIO) -> Contents:
+    """Whatever the bytes are, it is what can be read of them, and only that is in memory. Raises OSError."""
+    start = file.read(len(MAGIC))
+    if start != MAGIC:
+        return Contents(None, [], 0, "" if MAGIC.startswith(start) else "it is no journal")
+    payload = _next(file)
     if payload is None:
         return Contents(None, [], 0)
     try:
@@ -77,25 +82,24 @@ def decode(data: bytes) -> Contents:
         first = _heads.decode(payload)
     except (msgspec.MsgspecError, IndexError):
         return Contents(None, [], 0, "its head cannot be read")
+    good = len(MAGIC) + _FRAME.size + len(payload)
     records: list[Record] = []
-    while True:
-        payload, after = _next(data, at)
-        if payload is None:
-            return Contents(first, records, at)
+    while (payload := _next(file)) is not None:
         try:
             records.append(_records.decode(payload))
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            return Contents(first, records, at, "a record cannot be read")
-        at = after
+            return Contents(first, records, good, "a record cannot be read")
+        good += _FRAME.size + len(payload)
+    return Contents(first, records, good)
 
 
-def _next(data: bytes, at: int) -> tuple[bytes | None, int]:
-    """The payload at `at`, and where the next frame begins; None: there is no whole one."""
-    if len(data) - at < _FRAME.size:
-        return None, at
-    size, checksum = _FRAME.unpack_from(data, at)
-    begin = at + _FRAME.size
-    payload = data[begin : begin + size]
-    if size > MOST_BYTES or len(payload) < size or zlib.crc32(payload) != checksum:
-        return None, at
-    return payload, begin + size
+def _next(file: BinaryIO) -> bytes | None:
+    """The payload of the next frame; None: there is no whole one. Zeros are none: a file system may leave some."""
+    frame = file.read(_FRAME.size)
+    if len(frame) < _FRAME.size:
+        return None
+    size, checksum = _FRAME.unpack(frame)
+    if not 0 < size <= MOST_BYTES:
+        return None
+    payload = file.read(size)
+    return payload if len(payload) == size and zlib.crc32(payload) == checksum else None

@@ -61,6 +61,12 @@ FEATURES: Final = (
 )
 """What `ping` lists: a client asks before it uses a newer field."""
 
+
+def features(*, journal: bool) -> list[str]:
+    """`journal`: there is one here."""
+    return [name for name in FEATURES if journal or name != "journal"]
+
+
 REQUEST_OPS: Final[Mapping[str, type[m.ClientRequest]]] = {
     "generate": m.Generate,
     "result": m.Result,

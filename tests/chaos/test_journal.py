@@ -186,3 +186,28 @@ def test_the_real_model_says_the_same_over_kills_of_the_daemon(tmp_path: Path, c
         edged.close()
     finally:
         box.close()
+
+
+def test_it_shrinks_when_nothing_is_kept(tmp_path: Path, capsys: Any) -> None:
+    """Dozens of long prompts, a kill, and rest: neither file nor memory keeps what is past for longer than a minute."""
+    box = Daemon(tmp_path / "box", limits={**LIMITS, "result_ttl_s": 1}, health_interval_s=1)
+    try:
+        asker = box.start().client()
+        for number in range(64):
+            asker.ask(op="generate", id=f"q{number}", prompt=f"n=5 delay=0.05 x={'y' * 200_000}")
+        box.wait_status(lambda s: s["queue"]["accepted"] > 40, "they are accepted")
+        kill(box)
+        box.start(ready=False)
+        box.wait_status(lambda s: s["ready"] and not s["queue"]["accepted"] and not s["results"]["kept"], "rest")
+        journal, began = Path(ram_dir(box.settings["runtime_dir"])) / "journal", time.monotonic()
+        before = journal.stat().st_size
+        until(lambda: journal.stat().st_size < 1000, "it begins afresh", 90)
+        took = time.monotonic() - began
+        time.sleep(8)  # some turns of health
+        show(
+            capsys,
+            f"{before >> 10} KiB of what was past went {took:.0f} s after the last, VmRSS {box.rss_kb() >> 10} MiB",
+        )
+        assert box.rss_kb() < 40 << 10
+    finally:
+        box.close()

@@ -113,9 +113,11 @@ def popped(queue: Queue, *, sessions: bool = True) -> Request | None:
 class Rig:
     """A broker with a ready worker of `sequences` (0: still loading)."""
 
-    def __init__(self, sequences: int = 1, defaults: Defaults | None = None, **limits: Any) -> None:
+    def __init__(
+        self, sequences: int = 1, defaults: Defaults | None = None, *, topics_from: int = 1, **limits: Any
+    ) -> None:
         self.config = Config(limits=Limits(**limits), defaults=defaults or Defaults())
-        numbers = itertools.count(1)
+        numbers = itertools.count(topics_from)
         self.broker = Broker(self.config, PlainEncoder(), lambda: f"{next(numbers):032x}", lambda: 7)
         self.now = 0.0
         self._tags = itertools.count(1)

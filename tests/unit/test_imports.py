@@ -56,7 +56,7 @@ PURE_CLIENT = tuple(
 )
 CLIENT_MAY = ("msgspec", "zmq", "edged.client", "edged.places")
 """A machine that only asks installs no more than this."""
-PURE_JOURNAL = ("edged.journal.format",)
+PURE_JOURNAL = ("edged.journal.format", "edged.journal.upkeep")
 PURE_WORKER_NOT = ("zmq", "llama_cpp", "time", "os", "socket", "threading")
 
 CLIENT_SOCKETS = tuple(f"edged.client.{name}" for name in ("lines", "aiolines", "sync", "aio"))

@@ -61,3 +61,8 @@ def test_another_version_and_another_file_are_foreign():
 
 def test_an_empty_file_is_one_that_was_just_begun():
     assert form.decode(b"") == form.Contents(None, [], 0)
+
+
+def test_zeros_behind_it_are_what_a_file_system_leaves():
+    contents = form.decode(FILE + b"\0" * 5000)
+    assert contents == form.Contents(form.Head(form.VERSION, "boot-1", 12.5), RECORDS, len(FILE))
