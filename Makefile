@@ -30,7 +30,7 @@ FLOORS = $(wildcard tests/unit tests/wire tests/engine)
 FAULTS = faults life levels reload journal hostile storm
 
 test: setup model lint  ## lint, then all tests; the last line is pytest's summary
-	@$(PY) -m pytest -n 2 --dist loadgroup $(FLOORS) $(PYTEST_ARGS)
+	@$(PY) -m pytest -n 3 --dist loadgroup $(FLOORS) $(PYTEST_ARGS)
 
 lint: setup  ## ruff, mypy, yamllint, codespell
 	@.venv/bin/ruff check .

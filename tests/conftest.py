@@ -20,7 +20,7 @@ settings.load_profile("edged")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For `-n 2`: the engine floor computes on all cores, so one process runs it and the other the rest, by file."""
+    """For `-n 3`: the engine floor computes on all cores, so one process runs it and the others the rest, by file."""
     for item in items:
         group = "engine" if item.path.parent.name == "engine" else item.path.stem
         item.add_marker(pytest.mark.xdist_group(group))

@@ -91,7 +91,7 @@ def test_a_killed_worker_is_replaced_and_answers_the_same(tmp_path: Path) -> Non
     body = {"op": "generate", "prompt": "The capital of France", "max_tokens": 16, "temperature": 0}
     with real(tmp_path, watchdog=rules) as box, box.client() as client:
         before = client.call(**body)["text"]
-        for name in ("KILL", "ABRT", "SEGV", "BUS"):
+        for name in ("KILL", "SEGV"):
             events = client.stream(prompt="Count: one, two, three,", max_tokens=90, temperature=0)
             while next(events).get("type") != "token":
                 pass

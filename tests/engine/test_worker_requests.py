@@ -3,7 +3,7 @@
 import pytest
 from conftest import GREEDY, Answer, Worker
 
-from edged.messages import Abort, Done, Message, Prefilled, Refused, Sampled, Sampling
+from edged.messages import Abort, Done, Forget, Message, Prefilled, Refused, Sampled, Sampling
 
 SEEDED = Sampling(temperature=1.0, top_k=40, top_p=0.95, seed=7)
 LONG = "word " * 700
@@ -54,8 +54,14 @@ def test_greedy_is_the_same_each_time(worker: Worker) -> None:
     assert worker.ask("Tell me a story.").ids == worker.ask("Tell me a story.").ids
 
 
+def alone(worker: Worker, sampling: Sampling) -> Answer:
+    """This worker has no snapshots: what earlier tests left resident would lie beside, and move last bits."""
+    worker.send(Forget(""))
+    return worker.ask("Tell me a story.", sampling=sampling)
+
+
 def test_a_seed_gives_the_same_text_alone_and_another_seed_another(worker: Worker) -> None:
-    first, again = (worker.ask("Tell me a story.", sampling=SEEDED) for _ in range(2))
+    first, again = (alone(worker, SEEDED) for _ in range(2))
     assert first.ids == again.ids
     other = worker.ask("Tell me a story.", sampling=Sampling(temperature=1.0, top_k=40, top_p=0.95, seed=8))
     assert other.ids != first.ids
@@ -63,7 +69,7 @@ def test_a_seed_gives_the_same_text_alone_and_another_seed_another(worker: Worke
 
 def test_the_largest_seed_is_not_taken_for_random(worker: Worker) -> None:
     sampling = Sampling(temperature=1.0, seed=2**32 - 1)
-    assert worker.ask("Hi", sampling=sampling).ids == worker.ask("Hi", sampling=sampling).ids
+    assert alone(worker, sampling).ids == alone(worker, sampling).ids
 
 
 @pytest.mark.parametrize(

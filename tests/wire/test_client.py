@@ -210,21 +210,21 @@ def test_a_client_made_before_a_fork_works_after_it(shared: Daemon) -> None:
 def test_a_lost_request_is_sent_again_and_runs_once(through: Any, mode: str | None) -> None:
     proxy, edged = through()
     proxy.up = Losing(lambda m: m["op"] == "generate", times=2)
-    before = edged.status().raw["counters"]["accepted"]
+    before = edged.status().raw["counters"].get("accepted", 0)
     if mode is None:
         assert edged.generate("n=10", deadline_s=30).text == TEN
     else:
         assert "".join(edged.stream("n=10", mode=mode, deadline_s=30)) == TEN
     assert proxy.lost == 2
-    assert edged.status().raw["counters"]["accepted"] == before + 1
+    assert edged.status().raw["counters"].get("accepted", 0) == before + 1
 
 
 def test_a_lost_answer_is_asked_for_again(through: Any) -> None:
     proxy, edged = through()
     proxy.down = Losing(lambda m: "text" in m)
-    before = edged.status().raw["counters"]["accepted"]
+    before = edged.status().raw["counters"].get("accepted", 0)
     assert edged.generate("n=10", deadline_s=30).text == TEN
-    assert (proxy.lost, edged.status().raw["counters"]["accepted"]) == (1, before + 1)
+    assert (proxy.lost, edged.status().raw["counters"].get("accepted", 0)) == (1, before + 1)
 
 
 def test_a_lost_ticket(through: Any) -> None:
