@@ -5,7 +5,7 @@ Little endian:
     head      magic, version u32, flags u32 (1: whole states), bytes of model, context, build (u32 each), prompt u32,
               digest of the prompt's tokens, the three texts in UTF-8, checksum of all that
     record    magic u32, start u32, stop u32, bytes of the state u32, tokens start…stop u32 each, the state as llama.cpp
-              copied it out, checksum of the head's checksum and all that
+              copied it out, checksum of the head's checksum, of what stands before the state, and of the state's CRC-32
     …
 
 A record begins where the one before it stopped, the first one at 0. Memory that cannot be cut in pieces has one record,
@@ -14,13 +14,15 @@ from 0, with its whole state; the file is written anew for each.
 What counts is what is whole: reading ends at the first record that is cut off, damaged, out of order, or of other
 tokens than the request has. A head that does not fit makes the file useless. No length is believed before it is held
 against the size of the file, no token or state before its checksum; the checksums protect against torn writes and bad
-memory, not against somebody who may write to the directory.
+memory, not against somebody who may write to the directory. A CRC for the state, since it is made while others compute,
+for 0.7 MB every 32 tokens: 0.25 ms against 1.0 for BLAKE2 (measured, x86-64).
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -71,6 +73,10 @@ def _digest(parts: Iterable[Data]) -> bytes:
     return sum_.digest()
 
 
+def _seal(key: bytes, first: Data, state: Data) -> bytes:
+    return _digest([key, first, zlib.crc32(state).to_bytes(4, "little")])
+
+
 def as_tokens(tokens: Sequence[int]) -> Tokens:
     return np.array(tokens, dtype="<u4")
 
@@ -87,7 +93,7 @@ def head(origin: Origin, prompt: Sequence[int], *, whole: bool) -> tuple[bytes, 
 def record(key: bytes, start: int, tokens: Sequence[int], state: Data) -> list[Data]:
     """The record in three parts; the state is not copied."""
     first = _RECORD.pack(_RECORD_MAGIC, start, start + len(tokens), len(state)) + as_tokens(tokens).tobytes()
-    return [first, state, _digest([key, first, state])]
+    return [first, state, _seal(key, first, state)]
 
 
 def read(data: memoryview, origin: Origin, prompt: Sequence[int], known: Sequence[int], *, whole: bool) -> Found | None:
@@ -117,7 +123,7 @@ def _piece(data: memoryview, at: int, key: bytes, position: int, known: Tokens) 
     checksum = state + size
     if magic != _RECORD_MAGIC or start != position or stop <= start or checksum + DIGEST > len(data):
         return None
-    if _digest([key, data[at:state], data[state:checksum]]) != data[checksum : checksum + DIGEST]:
+    if _seal(key, data[at:state], data[state:checksum]) != data[checksum : checksum + DIGEST]:
         return None
     shared = min(stop, len(known)) - start
     differ = np.frombuffer(data[ids : ids + 4 * shared], dtype="<u4") != known[start : start + shared]
