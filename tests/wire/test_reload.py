@@ -209,21 +209,26 @@ def test_a_long_prefill_trips_nothing(tmp_path: Path) -> None:
         assert box.wait_status(lambda s: True, "")["watchdog"]["worker_deaths"] == 0
 
 
+def kill_storm(box: Daemon) -> tuple[list[str], dict[str, Any]]:
+    """Every worker is killed until there is none: the profiles that were ready, and the last status."""
+    seen = []
+    while True:
+        status = box.wait_status(lambda s: s["ready"] or s["state"] == "unavailable", "ready or not")
+        if status["state"] == "unavailable":
+            return seen, status
+        seen.append(status["profile"])
+        victim = box.worker_pid()
+        if victim is not None:
+            os.kill(victim, signal.SIGKILL)
+            until(lambda victim=victim: box.worker_pid() != victim, "its end")
+
+
 def test_a_kill_storm_leads_down_the_profiles_and_to_unavailable(tmp_path: Path) -> None:
     """Fault 4."""
     rules = {"restart": {"max": 1, "backoff_s": 0.01, "backoff_max_s": 0.02}}
     with running(tmp_path, profiles=TWO, watchdog=rules) as box, box.client() as client:
         tag = client.ask(op="generate", prompt="n=4000 delay=0.01", deadline_ms=60_000, max_tokens=400)
-        seen = []
-        while True:
-            status = box.wait_status(lambda s: s["ready"] or s["state"] == "unavailable", "ready or not")
-            if status["state"] == "unavailable":
-                break
-            seen.append(status["profile"])
-            victim = box.worker_pid()
-            if victim is not None:
-                os.kill(victim, signal.SIGKILL)
-                until(lambda victim=victim: box.worker_pid() != victim, "its end")
+        seen, _ = kill_storm(box)
         assert seen[0] == "big"
         assert seen[-1] == "small"
         got, reply = client.receive()
@@ -237,16 +242,7 @@ def test_a_bad_smaller_profile_is_passed_over_and_the_best_comes_back(tmp_path: 
     (tmp_path / "bad.gguf").write_bytes(b"GGUFxxxx")
     profiles = [{"name": "a"}, {"name": "b", "model": str(tmp_path / "bad.gguf")}, {"name": "c", "context": 512}]
     with running(tmp_path, profiles=profiles, watchdog=rules) as box, box.operator() as operator:
-        seen = []
-        while True:
-            status = box.wait_status(lambda s: s["ready"] or s["state"] == "unavailable", "ready or not")
-            if status["state"] == "unavailable":
-                break
-            seen.append(status["profile"])
-            victim = box.worker_pid()
-            if victim is not None:
-                os.kill(victim, signal.SIGKILL)
-                until(lambda victim=victim: box.worker_pid() != victim, "its end")
+        seen, status = kill_storm(box)
         assert list(dict.fromkeys(seen)) == ["a", "c"]
         assert any(warning.startswith("profile b cannot be loaded: ") for warning in status["warnings"])
         assert any("restart.max" in warning for warning in status["warnings"])
