@@ -17,33 +17,28 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
-import msgspec
 import zmq
 
 from edged import __version__
-from edged import messages as m
 from edged.broker.broker import Broker
 from edged.broker.instructions import (
     Address,
     Ask,
-    Caller,
     Emit,
     Instruction,
     Note,
     Raw,
     Refuse,
     Reply,
-    SocketName,
     Tell,
 )
+from edged.clientside import ClientSide
 from edged.config import Config
-from edged.errors import Code, WireError
 from edged.journalside import JournalSide
-from edged.observe import status
 from edged.observe.log import Log
+from edged.observeside import ObserveSide
 from edged.operatorside import OperatorSide
 from edged.subscriptions import Subscriptions
-from edged.system.trim import Trimmer
 from edged.transcriptside import TranscriptSide
 from edged.watchdog.supervisor import Supervisor
 from edged.watchside import WatchSide
@@ -51,16 +46,11 @@ from edged.wire import codec
 from edged.wire.endpoints import Endpoints
 from edged.workerside import WorkerSide, place
 
-MESSAGES_PER_TURN: Final = 64
-"""Read from one socket before the others get their turn."""
-
 BROKEN_TURNS: Final = 20
 """One after the other, before the service gives up."""
 
 EXIT_BROKEN: Final = 70
 """EX_SOFTWARE of sysexits(3)."""
-
-TRIMS: Final = 4
 
 LONGEST_POLL_S: Final = 60.0
 
@@ -81,10 +71,7 @@ class Daemon:
         self._codec = codec.Encoder(secrets.token_hex(4))
         self._broker = Broker(config, self._codec, lambda: secrets.token_hex(16), lambda: secrets.randbits(32))
         self._counters: Counter[str] = Counter()
-        self._next_health = self._started
         self._stop_at: float | None = None
-        self._trimmer = Trimmer()
-        self._trim_mark, self._trims_due = (0, 0), 0
         self._broken_turns = 0
         self._signals: list[int] = []
         self._waker, self._wakes = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -128,6 +115,29 @@ class Daemon:
             log=log,
             counters=self._counters,
             instance=self._codec.instance,
+        )
+        self._observe = ObserveSide(
+            config,
+            self._broker,
+            self._endpoints,
+            worker=self._worker,
+            transcripts=self._transcripts,
+            journal=self._journal,
+            publish=self._system,
+            counters=self._counters,
+        )
+        self._clients = ClientSide(
+            config,
+            self._broker,
+            self._endpoints,
+            self._codec,
+            operators=self._operators,
+            observe=self._observe,
+            journal=self._journal,
+            do=self._do,
+            send=self._send,
+            log=log,
+            counters=self._counters,
         )
 
     # ---- the loop --------------------------------------------------------------------------------------------
@@ -179,9 +189,9 @@ class Daemon:
         if self._endpoints.stream in ready:
             self._subscriptions.read(now)
         if self._endpoints.control in ready:
-            self._read("control", now)
+            self._clients.read("control", now)
         if self._endpoints.request in ready:
-            self._read("request", now)
+            self._clients.read("request", now)
         self._worker.read(ready, now)
         self._tick(time.monotonic())
 
@@ -193,7 +203,7 @@ class Daemon:
             self._watch.next_wake(),
             self._endpoints.next_wake(),
             self._journal.next_wake(),
-            self._next_health,
+            self._observe.next_wake(),
             float("inf") if self._stop_at is None else self._stop_at,
         )
         poller = self._endpoints.poller()
@@ -224,33 +234,7 @@ class Daemon:
         self._transcripts.tick(now)
         self._journal.tick(now)
         self._do(self._broker.tick(now), now)
-        if now >= self._next_health:
-            self._next_health = now + self.config.health_interval_s
-            self._system("health", status.health_fields(self._broker.lives, self._facts(now), time.time()))
-            self._rest()
-
-    def _facts(self, now: float) -> status.Facts:
-        warnings = [*self._endpoints.warnings, *self._transcripts.warnings(), *self._journal.warnings()]
-        facts = self._worker.facts(now, warnings)
-        return msgspec.structs.replace(facts, sessions=self._transcripts.fields(), journal=self._journal.fields())
-
-    def _rest(self) -> None:
-        """Nothing accepted, nothing kept, but there was: memory goes back to the kernel, the books are checked.
-
-        Some times over, since libzmq frees what it held a little later; idle or not after a flood of subscriptions, or
-        when a large journal was begun afresh.
-        """
-        lives, counters = self._broker.lives, self._broker.lives.pace.counters
-        served = self._trim_mark[0]
-        if not len(lives.table) and not len(lives.results):
-            served = counters["accepted"] + counters["recovered"]
-        large = self._counters["tainted"] + self._journal.large
-        if (served, large) != self._trim_mark:
-            self._trim_mark, self._trims_due = (served, large), TRIMS
-        if self._trims_due:
-            self._trims_due -= 1
-            self._trimmer.trim()
-            lives.check()
+        self._observe.tick(now)
 
     # ---- stopping --------------------------------------------------------------------------------------------
 
@@ -275,59 +259,8 @@ class Daemon:
         self.config = self._broker.lives.config = config
         self.log.set_level(config.log_level)
         self._endpoints.reconfigure(config)
-        self._next_health = time.monotonic()
-
-    # ---- clients ---------------------------------------------------------------------------------------------
-
-    def _read(self, name: SocketName, now: float) -> None:
-        for _ in range(MESSAGES_PER_TURN):
-            message = self._endpoints.receive(name)
-            if message is None:
-                return
-            if message.wrong is not None:
-                self._counters["malformed"] += 1
-                self._send(message.to, self._codec.error(None, WireError(Code.BAD_REQUEST, message.wrong)))
-                continue
-            caller = Caller(message.identity, message.to, message.max_priority)
-            try:
-                request = codec.decode(
-                    message.body, self.config.limits, control=name == "control", socket_type=message.socket_type
-                )
-            except codec.RejectedError as error:
-                self._counters["rejected"] += 1
-                self._send(caller.to, self._codec.error(error.id, error))
-                continue
-            try:
-                self._do(self._asked(caller, request, now), now)
-            except Exception as error:  # noqa: BLE001 - nothing a peer sends may end the loop
-                self._bug(caller, request.id, error)
-
-    def _asked(self, caller: Caller, request: m.ClientRequest, now: float) -> list[Instruction]:
-        match request:
-            case m.Ping():
-                fields: dict[str, Any] = {"version": __version__, "features": codec.features(journal=self._journal.on)}
-                fields |= {"time": time.time(), "stream": self.config.stream_endpoints}
-            case m.Status():
-                fields = status.status_fields(self._broker.lives, self.config, self._facts(now))
-            case m.LogLevel():
-                self.log.set_level(request.level)
-                fields = {"level": request.level}
-            case m.Reload() | m.ProfileRequest() | m.ConfigRequest():
-                try:
-                    fields = self._operators.asked(request, now)
-                except WireError as error:
-                    return [Refuse(caller.to, request.id, error)]
-            case m.Generate():
-                return self._broker.asked(caller, request, codec.digest(request), now)
-            case _:
-                return self._broker.asked(caller, request, b"", now)
-        return [Reply(caller.to, request.id, fields)]
-
-    def _bug(self, caller: Caller, request_id: str | None, error: Exception) -> None:
-        self.log.error("bug", kind=type(error).__name__, where=place(error), id=request_id, identity=caller.identity)
-        self._counters["bugs"] += 1
-        told = WireError(Code.INTERNAL, "a bug in the service; it was logged")
-        self._send(caller.to, self._codec.error(request_id, told))
+        self._clients.reconfigure(config)
+        self._observe.reconfigure(config)
 
     # ---- doing what the broker says --------------------------------------------------------------------------
 

@@ -14,10 +14,14 @@ SocketName = Literal["request", "control"]
 
 
 class Address(Struct, frozen=True):
-    """Where a reply goes: the socket, and the frames up to and including the delimiter, to be echoed."""
+    """Where a reply goes: the socket, and the frames up to and including the delimiter, to be echoed.
+
+    `bound`: which binding of the socket it came by; routing ids of one mean nothing to the next.
+    """
 
     socket: SocketName
     frames: tuple[bytes, ...]
+    bound: int = 0
 
 
 class Caller(Struct, frozen=True):

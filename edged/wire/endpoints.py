@@ -6,6 +6,7 @@ What is sent to a peer that cannot take it is dropped; the caller is told, and t
 from __future__ import annotations
 
 import contextlib
+import errno
 import grp
 import os
 import stat
@@ -80,16 +81,21 @@ class Endpoints:
             self.warnings.append("TCP without CURVE (security.allow_insecure_tcp): anybody on the network may ask")
         self._context: zmq.Context[sockets.Socket] = zmq.Context()
         self.zap = sockets.zap(self._context)
-        self.request, self.control = (
-            sockets.router(self._context, listeners, 4 * config.limits.request_bytes)
-            for listeners in (requests, [control])
-        )
+        self._requests, self._controls = requests, [control]
+        self._bound = 0
+        self._bind_routers()
         self._bind_stream()
 
     def _listen(self, endpoint: str, mode: int, gid: int | None) -> Listener:
         listener = listen(endpoint, mode=mode, gid=gid)
         self._listeners.append(listener)
         return listener
+
+    def _bind_routers(self) -> None:
+        self.request, self.control = (
+            sockets.router(self._context, listeners, 4 * self._config.limits.request_bytes)
+            for listeners in (self._requests, self._controls)
+        )
 
     def _bind_stream(self) -> None:
         self._nodrop = False
@@ -139,7 +145,7 @@ class Endpoints:
         elif not given_by_libzmq(routing_id):
             wrong = "set no routing id on your socket: whoever takes it after you would get your answers"
         return Incoming(
-            to=Address(name, echo),
+            to=Address(name, echo, self._bound),
             identity=identity,
             max_priority="high" if identity.startswith("uid:") else self._config.security.tcp_max_priority,
             socket_type=_metadata(frames[-1], "Socket-Type") or "",
@@ -182,6 +188,21 @@ class Endpoints:
         self.stream, self._stream_at = None, now
         self.restore_stream(now)
 
+    def rebind(self, now: float) -> None:
+        """All sockets closed and bound anew on the same listeners: every connection is cut, and what libzmq held for
+        it is freed. Raises OSError when a socket cannot be made (no descriptor free, no memory).
+
+        Honest clients come back by themselves; what was to be sent to the old connections is dropped.
+        """
+        self._bound += 1
+        for socket in (self.request, self.control):
+            socket.close(linger=0)
+        self._bind_routers()
+        if self.stream is not None:
+            self.stream.close(linger=0)
+        self.stream, self._stream_at = None, now
+        self.restore_stream(now)
+
     def restore_stream(self, now: float) -> None:
         """Tries to bind `stream` again when it could not be (no descriptor free, no memory)."""
         if self.stream is None and now >= self._stream_at:
@@ -196,6 +217,8 @@ class Endpoints:
 
     def send(self, to: Address, body: bytes) -> int | None:
         """None, or the errno: EHOSTUNREACH the peer is gone, EAGAIN it takes no more."""
+        if to.bound != self._bound:
+            return errno.EHOSTUNREACH
         socket = self.request if to.socket == "request" else self.control
         try:
             socket.send_multipart([*to.frames, body], zmq.NOBLOCK)
