@@ -81,6 +81,15 @@ def z85(text: str) -> bytes | None:
     return bytes(out)
 
 
+def to_z85(data: bytes) -> str:
+    """The text of bytes whose number is a multiple of 4."""
+    out = []
+    for at in range(0, len(data), 4):
+        value = int.from_bytes(data[at : at + 4], "big")
+        out += [_Z85[value // 85**power % 85] for power in (4, 3, 2, 1, 0)]
+    return "".join(out)
+
+
 def is_key(text: str) -> bool:
     return len(text) == KEY_CHARACTERS and z85(text) is not None
 

@@ -12,7 +12,9 @@ from zmq.utils import z85 as reference
 from edged import keyfile
 from edged.keyfile import KeyFile, KeyFileError, parse
 
-PUBLIC, SECRET = (key.decode() for key in zmq.curve_keypair())
+PUBLIC = "Yne@$w-vo<fVvi]a<NY6T1ed:M$fCG*[IaLV{hID"
+SECRET = "D:)Q[IlAW!ahhC2ac:9*A}h:p?([4%wOTJ%JR%cs"
+"""The example pair of the ZeroMQ manual, zmq_curve(7)."""
 CURVE = f'curve\n    public-key = "{PUBLIC}"\n'
 BOTH = f'{CURVE}    secret-key = "{SECRET}"\n'
 
@@ -63,7 +65,7 @@ WRONG = [
     ("curve\n    public-key", 2, "public-key = value", "no value"),
     (f"{CURVE}{CURVE}", 3, "each section once", "curve again"),
     (f'{CURVE}    public-key = "{PUBLIC}"', 3, "each entry once", "public-key again"),
-    (BOTH, 3, "a public key only", "a secret key: hand out the .key file, not this"),
+    (BOTH, 3, "a public key only", "a secret key: give out the .key file, not this one"),
     (f"{CURVE}servers\n", 3, "section metadata or curve", "'servers'"),
     (f"{SECRET}\n{CURVE}", 1, "section metadata or curve", "40 characters of something else"),
     (f'    public-key = "{PUBLIC}"', 1, "section metadata or curve", "an indented line before any section"),
@@ -88,7 +90,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("text", "line", "expected", "found"), WRONG)
+@pytest.mark.parametrize(("text", "line", "expected", "found"), WRONG, ids=range(len(WRONG)))
 def test_what_is_wrong_is_named(text, line, expected, found):
     error = error_of(text)
     assert error.line == line
@@ -141,3 +143,9 @@ def test_z85_takes_nothing_else(text):
     decoded = keyfile.z85(text)
     if decoded is not None:
         assert reference.encode(decoded).decode() == text
+
+
+@given(st.binary(max_size=40).filter(lambda data: len(data) % 4 == 0))
+def test_z85_both_ways(data):
+    assert keyfile.to_z85(data) == reference.encode(data).decode()
+    assert keyfile.z85(keyfile.to_z85(data)) == data
