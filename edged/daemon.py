@@ -34,6 +34,7 @@ from edged.broker.instructions import (
 )
 from edged.clientside import ClientSide
 from edged.config import Config
+from edged.guardside import GuardSide
 from edged.journalside import JournalSide
 from edged.observe.log import Log
 from edged.observeside import ObserveSide
@@ -122,6 +123,14 @@ class Daemon:
             counters=self._counters,
             instance=self._codec.instance,
         )
+        self._guard = GuardSide(
+            config,
+            self._endpoints,
+            rebound=self._subscriptions.cut,
+            wake=self._wake,
+            log=log,
+            counters=self._counters,
+        )
         self._observe = ObserveSide(
             config,
             self._broker,
@@ -129,6 +138,7 @@ class Daemon:
             worker=self._worker,
             transcripts=self._transcripts,
             journal=self._journal,
+            guard=self._guard,
             publish=self._system,
             counters=self._counters,
         )
@@ -160,6 +170,7 @@ class Daemon:
         self._journal.recover(time.monotonic())
         self._expel(time.monotonic())  # keys may have gone meanwhile
         self._supervisor.begin()
+        self._guard.start()
         try:
             while not self._finished(time.monotonic()):
                 self._guarded_turn()
@@ -170,6 +181,7 @@ class Daemon:
             self._journal.close(time.monotonic())
             self._supervisor.stop()
             self._transcripts.stop()
+            self._guard.stop()
             self._endpoints.close()
         self.log.info("stopped", uptime_s=round(time.monotonic() - self._started))
         return 0
@@ -236,6 +248,7 @@ class Daemon:
 
     def _tick(self, now: float) -> None:
         self._endpoints.restore_stream(now)
+        self._guard.tick(now)
         self._watch.tick(now)
         self._worker.tick(now)
         self._transcripts.tick(now)
@@ -266,6 +279,7 @@ class Daemon:
         self.config = self._broker.lives.config = config
         self.log.set_level(config.log_level)
         self._endpoints.reconfigure(config)
+        self._guard.reconfigure(config)
         self._clients.reconfigure(config)
         self._observe.reconfigure(config)
 

@@ -47,7 +47,8 @@ PURE_WORKER = tuple(
 PURE_WATCHDOG = (
     *(f"edged.watchdog.{name}" for name in ("budget", "change", "descent", "fit", "happenings", "readings", "stall")),
     *(f"edged.watchdog.{name}" for name in ("ladder", "pacing", "policy", "stair")),
-    *(f"edged.watchdog.{name}" for name in ("alarms", "back", "refusal", "thresholds")),
+    *(f"edged.watchdog.{name}" for name in ("alarms", "back", "refusal", "spare", "thresholds")),
+    *(f"edged.wire.{name}" for name in ("bans", "connections", "outbox")),
     "edged.observe.watch",
 )
 PURE_CLIENT = tuple(
@@ -64,7 +65,14 @@ CLIENT_SOCKETS = tuple(f"edged.client.{name}" for name in ("lines", "aiolines", 
 ONLY_IN = {
     "llama_cpp": ("edged.worker.llama",),
     "numpy": ("edged.worker",),
-    "zmq": ("edged.wire.sockets", "edged.wire.endpoints", "edged.daemon", "edged.keypair", *CLIENT_SOCKETS),
+    "zmq": (
+        "edged.wire.sockets",
+        "edged.wire.endpoints",
+        "edged.wire.incoming",
+        "edged.daemon",
+        "edged.keypair",
+        *CLIENT_SOCKETS,
+    ),
     "jinja2": ("edged.worker.chat",),
     "sqlite3": ("edged.transcripts",),
     "click": ("edged.cli",),
