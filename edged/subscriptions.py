@@ -20,11 +20,13 @@ from edged.broker.topics import Topics
 from edged.observe.log import Log
 from edged.wire.door import Offender
 from edged.wire.endpoints import Endpoints
-from edged.wire.incoming import Subscription
 
 FRAMES_PER_TURN: Final = 1024
 """Read before the other sockets get their turn. libzmq takes in all that has come whenever it is asked, so a flood has
 to meet its limit (512 of the longest topics) in the first turn; a frame takes about 10 µs."""
+
+LOOKED_AT: Final = 4096
+"""Frames by which the maker of a flood is known: a quarter of them is more than an honest peer has waiting."""
 
 CANCEL: Final = b"\0"
 SUBSCRIBE: Final = b"\1"
@@ -51,6 +53,9 @@ class Subscriptions:
     def read(self, now: float) -> None:
         for _ in range(FRAMES_PER_TURN):
             frame = self._endpoints.receive_subscription()
+            if self._endpoints.door.rescued:
+                self._flooded(now)
+                return
             if frame is None:
                 return
             kind, topic = frame.data[:1], frame.data[1:]
@@ -61,18 +66,35 @@ class Subscriptions:
                 self._topics.unsubscribe(topic, frame.connection, now)
                 self._endpoints.remove(topic, named=frame.connection is not None)
             else:
-                self._rebuild(frame, "subscriptions" if kind == SUBSCRIBE else "foreign frame", now)
+                who = Offender(frame.address, frame.key, frame.identity or "")
+                self._rebuild([who], "subscriptions" if kind == SUBSCRIBE else "foreign frame", now)
                 return
 
-    def _rebuild(self, frame: Subscription, why: str, now: float) -> None:
+    def _flooded(self, now: float) -> None:
+        """They came so fast that libzmq did not come to an end, and somebody was cut off. Whose they were is told by
+        the next ones; the rest is thrown away with the socket."""
+        counts: Counter[Offender] = Counter()
+        for _ in range(LOOKED_AT):
+            frame = self._endpoints.receive_subscription()
+            if frame is None:
+                break
+            if frame.address:
+                counts[Offender(frame.address, frame.key, frame.identity or "")] += 1
+        who = {offender for offender, count in counts.items() if count >= LOOKED_AT // 4}
+        known = {offender.address for offender in who}
+        who |= {Offender(at, None, "") for at in self._endpoints.door.take_rescued() if at not in known}
+        self._rebuild(sorted(who, key=lambda one: one.address), "subscriptions", now)
+
+    def _rebuild(self, offenders: list[Offender], why: str, now: float) -> None:
         self._counters["tainted"] += 1
-        self._log.warning("stream_tainted", why=why, peer=frame.address, identity=frame.identity)
-        self._shares.clear()
-        self._endpoints.rebind_stream(Offender(frame.address, frame.key, frame.identity or ""), why, now)
-        self._topics.rebound(now)
+        self._log.warning("stream_tainted", why=why, peer=",".join(who.address for who in offenders))
+        for who in offenders:
+            self._endpoints.door.offence(who, why, now)
+        self._endpoints.rebind_stream(now)
+        self.cut(now)
 
     def cut(self, now: float) -> None:
-        """All sockets were bound anew: nobody is subscribed any more."""
+        """The socket was bound anew: nobody is subscribed any more."""
         self._shares.clear()
         self._topics.rebound(now)
 

@@ -10,6 +10,7 @@ import errno
 import grp
 import os
 import stat
+import time
 from collections import Counter
 from typing import Any, Final
 
@@ -30,6 +31,9 @@ from edged.wire.door import Door, Offender
 from edged.wire.incoming import Endless, Framed, Incoming, Reader, Subscription, descriptor, metadata
 from edged.wire.listeners import Listener, ListenError, listen
 from edged.wire.outbox import Outbox
+
+DROPPED: Final = 256
+"""Messages of who was put out that are thrown away before the other sockets get their turn: some milliseconds."""
 
 RESTORE_S: Final = 0.5
 """Between tries to bind `stream` again."""
@@ -132,8 +136,8 @@ class Endpoints:
         return self._auth.refused
 
     def receive(self, name: SocketName, now: float) -> Incoming | None:
-        """The next message, or None when there is none. One without an identity cannot be: it is dropped."""
-        while True:
+        """The next message, or None when there is none or the turn is over. One without an identity cannot be."""
+        for _ in range(DROPPED):
             found = self._readers[name].read()
             if found is None:
                 return None
@@ -141,8 +145,10 @@ class Endpoints:
                 self._put_out(found, now)
                 continue
             identity = metadata(found.last, "User-Id")
-            if identity is not None:
+            address, connection = metadata(found.last, "Peer-Address") or "", metadata(found.last, CONNECTION) or ""
+            if identity is not None and (name == "control" or self.door.heard(address, connection)):
                 return self._incoming(name, identity, found)
+        return None
 
     def _incoming(self, name: SocketName, identity: str, found: Framed) -> Incoming:
         known = self._known.get(identity)
@@ -175,10 +181,13 @@ class Endpoints:
         """The next frame on `stream`, in order."""
         if self.stream is None:
             return None
+        self.door.taking_in = time.monotonic()
         try:
             frame = self.stream.recv(zmq.NOBLOCK, copy=False)
         except zmq.Again:
             return None
+        finally:
+            self.door.taking_in = 0.0
         return Subscription(
             data=frame.bytes,
             identity=metadata(frame, "User-Id"),
@@ -199,9 +208,8 @@ class Endpoints:
         if named and self.stream is not None:
             self.stream.setsockopt(zmq.UNSUBSCRIBE, topic)
 
-    def rebind_stream(self, offender: Offender, why: str, now: float) -> None:
-        """After a foreign frame (protocol 4): the peer is banned, the socket closed and bound anew."""
-        self.door.offence(offender, why, now)
+    def rebind_stream(self, now: float) -> None:
+        """After a foreign frame or a flood (protocol 4): the socket is closed and bound anew."""
         self._close_stream()
         self._stream_at = now
         self.restore_stream(now)
@@ -243,7 +251,7 @@ class Endpoints:
         """None, or the errno: EHOSTUNREACH the peer is gone, EAGAIN it takes no more."""
         if to.bound != self._bound[to.socket]:
             return errno.EHOSTUNREACH
-        if not self._outbox.takes(to.frames[0], len(body)):
+        if not self._outbox.takes(to.frames[0], len(body), time.monotonic()):
             return errno.EAGAIN
         socket = self.request if to.socket == "request" else self.control
         try:
