@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from edged.client.bodies import new_id
 from edged.client.errors import (
     BadEndpoint,
+    BadKey,
     BadRequest,
     Busy,
     ContextOverflow,
@@ -27,6 +28,7 @@ from edged.client.errors import (
     LowMemory,
     MissingFeature,
     NoAnswer,
+    NotAdmitted,
     NotFound,
     Overheated,
     ReplyError,
@@ -68,6 +70,7 @@ __all__ = [
     "AsyncClient",
     "AsyncStream",
     "BadEndpoint",
+    "BadKey",
     "BadRequest",
     "Busy",
     "Client",
@@ -86,6 +89,7 @@ __all__ = [
     "LowMemory",
     "MissingFeature",
     "NoAnswer",
+    "NotAdmitted",
     "NotFound",
     "Overheated",
     "Pace",

@@ -147,7 +147,7 @@ class AsyncClient(Base):
         return await self._call(self._one(op, fields, deadline_s))
 
     async def _call(self, call: Call) -> Message:
-        lines = AsyncLines(zmq.asyncio.Context.instance())
+        lines = AsyncLines(zmq.asyncio.Context.instance(), self._keys)
         try:
             lines.do(call.begin(time.monotonic()))
             while call.outcome is None:
@@ -236,7 +236,7 @@ class AsyncStream(StreamBase):
 
     def _begin(self) -> AsyncLines:
         if self._lines is None:
-            self._lines = AsyncLines(zmq.asyncio.Context.instance())
+            self._lines = AsyncLines(zmq.asyncio.Context.instance(), self._client._keys)  # noqa: SLF001 - as above
             self._lines.do(self._exchange.begin(time.monotonic()))
         return self._lines
 

@@ -167,7 +167,7 @@ class Attempts:
         return out
 
     def _silent(self, waited_s: float) -> NoAnswer:
-        return NoAnswer(", ".join(self._choice.order), waited_s)
+        return self._choice.silence(waited_s)
 
     def _patience(self) -> float:
         """Without a stream the answer may take long: whether it arrived has to be known within `answer_s`."""

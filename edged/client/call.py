@@ -8,7 +8,7 @@ an id whose box is not known.
 from __future__ import annotations
 
 from edged.client.choice import Choice
-from edged.client.errors import EdgedError, NoAnswer, ReplyError, error_of
+from edged.client.errors import EdgedError, ReplyError, error_of
 from edged.client.steps import Action, Ask, Close, Heard, Input, Lost, Message
 
 
@@ -52,8 +52,7 @@ class Call:
         if isinstance(what, Heard):
             return self._heard(what.message, now)
         if isinstance(what, Lost):
-            self._choice.refused(self._endpoint, now)
-            return self._try(now)
+            return self._lost(what.reason, now)
         if not self._choice.others(self._endpoint, now):
             return []
         self._choice.silent(self._endpoint, now)
@@ -63,7 +62,7 @@ class Call:
         if self.outcome is not None or now < self.wake:
             return []
         if now >= self._until:
-            return self._end(self._refusal or NoAnswer(", ".join(self._choice.order), now - self._begun))
+            return self._end(self._refusal or self._choice.silence(now - self._begun))
         if self._open:
             self._choice.silent(self._endpoint, now)
         return self._try(now)
@@ -92,6 +91,13 @@ class Call:
             return self._end(error)
         self._refusal = error
         return self._try(now)
+
+    def _lost(self, reason: str | None, now: float) -> list[Action]:
+        if reason is None:
+            self._choice.refused(self._endpoint, now)
+            return self._try(now)
+        barred = self._choice.barred(self._endpoint, now, reason)
+        return self._try(now) if barred is None else self._end(barred)
 
     def _end(self, outcome: Message | EdgedError) -> list[Action]:
         out = self._hang_up()

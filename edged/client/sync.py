@@ -162,7 +162,7 @@ class Client(Base):
         return self._call(self._one(op, fields, deadline_s))
 
     def _call(self, call: Call) -> Message:
-        lines = Lines(zmq.Context.instance())
+        lines = Lines(zmq.Context.instance(), self._keys)
         try:
             lines.do(call.begin(time.monotonic()))
             while call.outcome is None:
@@ -192,7 +192,7 @@ class Stream(StreamBase):
         self._exchange = exchange
         self._keep = keep
         self._closed = False
-        self._lines = Lines(zmq.Context.instance())
+        self._lines = Lines(zmq.Context.instance(), client._keys)  # noqa: SLF001 - the client's own stream
         try:
             self._lines.do(exchange.begin(time.monotonic()))
         except BaseException:
