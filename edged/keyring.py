@@ -88,6 +88,18 @@ def load(config: Config) -> Keyring | None:
     return Keyring(own.public, own.secret, table(entries), tuple(warnings))
 
 
+def hidden(config: Config) -> str | None:
+    """A place that only the daemon, or root, can look into: `load` would blame it on the configuration."""
+    if _first_tcp(config) is None:
+        return None
+    secret = config.security.server_key or places.server_key()
+    system = f"{places.SYSTEM_CONFIG}/{places.SERVER_KEY}"
+    for place in (os.path.dirname(system), secret, config.security.clients_dir or places.clients_dir()):
+        if os.path.exists(place) and not os.access(place, os.R_OK):
+            return place
+    return None
+
+
 def _first_tcp(config: Config) -> tuple[str, str] | None:
     """Key and endpoint."""
     both = (("listen.request", config.request_endpoints), ("listen.stream", config.stream_endpoints))

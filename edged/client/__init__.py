@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from edged.client.attempts import STARTING
 from edged.client.bodies import new_id
 from edged.client.errors import (
     BadEndpoint,
@@ -39,7 +40,7 @@ from edged.client.errors import (
     UnsupportedVersion,
     WorkerLost,
 )
-from edged.client.reading import Accepted, Anew, Ended, Event, Piece, Prefill, Queued, Replaced
+from edged.client.reading import Accepted, Anew, Ended, Event, Piece, Postponed, Prefill, Queued, Replaced
 from edged.client.replies import (
     Embeddings,
     EmbedUsage,
@@ -65,6 +66,7 @@ if TYPE_CHECKING:
     from edged.client.aio import AsyncClient, AsyncStream
 
 __all__ = [
+    "STARTING",
     "Accepted",
     "Anew",
     "AsyncClient",
@@ -95,6 +97,7 @@ __all__ = [
     "Pace",
     "Piece",
     "Pong",
+    "Postponed",
     "Prefill",
     "Progress",
     "Queued",

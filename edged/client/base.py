@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from edged.client import where
-from edged.client.attempts import Mode, encode
+from edged.client.attempts import Mode, Retry, encode
 from edged.client.bodies import Options, Turns, generate_fields
 from edged.client.call import Call
 from edged.client.choice import Choice, Health, ordered
@@ -55,7 +55,7 @@ class Base:
         deadline_s: float | None,
         answer_s: float | None,
         affinity: str | None,
-        retry: bool,
+        retry: Retry,
     ) -> Exchange:
         self._check_open()
         fields = generate_fields(messages, id, options)
@@ -83,7 +83,7 @@ class Base:
         *,
         at: Sequence[str] | None = None,
         wait_s: float = 0.0,
-        patient: bool = False,
+        patient: Retry = False,
         seek: bool = False,
     ) -> Call:
         self._check_open()

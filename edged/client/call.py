@@ -1,12 +1,13 @@
 """Everything but `generate`: one question, one answer, as many tries as the deadline allows. Pure.
 
 Every verb here may be asked twice. A question without an answer is asked again on a fresh line, at another endpoint if
-there is one; `patient` repeats retryable refusals too; `seek` asks the other endpoints when one says `not_found`, for
-an id whose box is not known.
+there is one; `patient` repeats retryable refusals too, all or those of these codes; `seek` asks the other endpoints
+when one says `not_found`, for an id whose box is not known.
 """
 
 from __future__ import annotations
 
+from edged.client.attempts import Retry, repeats
 from edged.client.choice import Choice
 from edged.client.errors import EdgedError, ReplyError, error_of
 from edged.client.steps import Action, Ask, Close, Heard, Input, Lost, Message
@@ -22,7 +23,7 @@ class Call:
         *,
         deadline_s: float,
         wait_s: float = 0.0,
-        patient: bool = False,
+        patient: Retry = False,
         seek: bool = False,
     ) -> None:
         self.outcome: Message | EdgedError | None = None
@@ -84,7 +85,7 @@ class Call:
             return self._end(message)
         error = error_of(message)
         elsewhere = self._seek and error.code == "not_found"
-        if not elsewhere and not (self._patient and error.retryable):
+        if not elsewhere and not (error.retryable and repeats(self._patient, error.code)):
             return self._end(error)
         self._choice.refused(self._endpoint, now, float("inf") if elsewhere else error.retry_after)
         if self._choice.next(now)[1] >= self._until:

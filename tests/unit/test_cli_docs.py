@@ -12,7 +12,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "scripts/edgectl_help.py"
 HELP = runpy.run_path(str(SCRIPT))
 COMMANDS = [path for path in HELP["commands"]() if path]
-GROUPS = [("config",), ("model",), ("session",)]
+GROUPS = [("config",), ("keys",), ("model",), ("session",)]
 
 
 def test_the_page_is_up_to_date():
