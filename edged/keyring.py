@@ -193,7 +193,8 @@ def _read(path: str, key: str, *, secret: bool) -> tuple[KeyFile, os.stat_result
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise ConfigError(path, key, "a key file that can be read", error.strerror or str(error)) from None
+        expected = "a key file that can be read" + (" (`edgectl keys server` makes it)" if secret else "")
+        raise ConfigError(path, key, expected, error.strerror or str(error)) from None
     if data is None:
         raise ConfigError(path, key, "a key file", "something that is not a file")
     try:
