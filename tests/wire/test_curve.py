@@ -233,6 +233,7 @@ def test_a_revoked_key_is_cut_and_what_it_owned_ends(box: Daemon, keys: Keys) ->
             keys.subscriber(box, keys.bob, his["topic"]) as stays,
         ):
             assert lost.receive()["type"] == stays.receive()["type"] == "snapshot"
+            until(lambda: stays.receive()["type"] == "token", "b's text")
             keys.remove("ada")
             assert apply(box)["applied"]
             until(lambda: [r["id"] for r in operator.call(op="requests")["requests"]] == ["b"], "the end of a's")
