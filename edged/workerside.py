@@ -100,7 +100,7 @@ class WorkerSide:
     def _happened(self, happenings: Iterable[Happening], now: float) -> None:
         for happening in happenings:
             match happening:
-                case m.Prompted() | m.Prefilled() | m.Sampled() | m.Done() | m.Refused():
+                case m.Prompted() | m.Prefilled() | m.Sampled() | m.Done() | m.Refused() | m.Gone():
                     self._heard(happening, now)
                 case m.Tokenized() | m.Embedded() | m.Warmed():
                     self._heard(happening, now)

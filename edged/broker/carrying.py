@@ -35,6 +35,7 @@ class Carrying:
         lives = self._lives
         if lives.gate.phase is Phase.READY:
             lives.gate.phase = Phase.REPLACING
+        lives.no_worker()
         taken = [r for r in lives.table if r.with_worker]
         out: list[Instruction] = []
         for request in sorted(taken, key=lambda r: r.given, reverse=True):
