@@ -168,16 +168,18 @@ def table(entries: Iterable[Entry]) -> Clients:
 
 
 def doubts(directory: str) -> list[str]:
-    """What is allowed and hardly meant: others who may add keys, secrets that lie about. One line of each kind."""
+    """What is allowed and hardly meant: others who may add keys, secrets that lie about. No file is named: its name is
+    that of a caller, and `status` tells warnings to all of them."""
     out: dict[str, str] = {}
     try:
         names = sorted(os.listdir(directory))
         for path in (directory, *(os.path.join(directory, name) for name in names if name.endswith(SUFFIX))):
+            what = directory if path == directory else f"a key in {directory}"
             status = os.stat(path)
             if status.st_mode & stat.S_IWOTH:
-                out.setdefault("mode", f"everybody may write {path} and so let himself in: `chmod o-w {path}`")
+                out.setdefault("mode", f"everybody may write {what} and so let himself in: `chmod -R o-w {directory}`")
             elif status.st_uid not in (0, os.geteuid()):
-                out.setdefault("owner", f"{path} belongs to uid {status.st_uid}, who may let himself in")
+                out.setdefault("owner", f"{what} belongs to uid {status.st_uid}, who may let himself in")
     except OSError:  # gone meanwhile
         return list(out.values())
     if any(name.endswith(SECRET_SUFFIX) for name in names):
