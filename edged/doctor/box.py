@@ -13,6 +13,8 @@ import struct
 import threading
 from typing import Any, Final
 
+import msgspec
+
 from edged import client, places
 from edged.config import Config
 from edged.system import smallfile
@@ -27,10 +29,13 @@ _AUXV: Final = struct.Struct("@NN")
 
 
 class Box:
-    def __init__(self, config: Config, root: str = "/") -> None:
-        self.config = config
+    """`refused`: why the box's own configuration is not in force here; `config` are then the defaults."""
+
+    def __init__(self, config: Config, root: str = "/", refused: str = "") -> None:
         self.root = root
         self.here = os.path.realpath(root) == "/"
+        self.config = config if self.here else _elsewhere(config)
+        self.refused = refused
         self._asking = threading.Lock()
         self._asked: dict[str, dict[str, Any] | str] = {}
 
@@ -99,7 +104,7 @@ class Box:
         return SYSTEM_STATE if own == places.default_state_dir() and self._system(self.config.runtime_dir) else own
 
     def _system(self, runtime_dir: str) -> bool:
-        return self.installed and not (self.here and os.path.exists(os.path.join(runtime_dir, "control.sock")))
+        return self.installed and not os.path.exists(os.path.join(runtime_dir, "control.sock"))
 
     def endpoint(self, name: str, configured: str) -> str:
         """Where the daemon listens: of `request`, `stream` and `control` the one that is configured, or the default."""
@@ -128,3 +133,15 @@ class Box:
             return f"{endpoint} does not answer within {ANSWER_S:g} s"
         except (client.ReplyError, client.BadEndpoint, OSError) as error:
             return f"{endpoint}: {error}"
+
+
+def _elsewhere(config: Config) -> Config:
+    """Of another box: what its configuration does not say lies in the system's places, and not in ours."""
+    embedded = str(places.models_dir() / places.EMBEDDED_MODEL)
+    model = f"{SYSTEM_STATE}/models/{places.EMBEDDED_MODEL}" if config.model.path == embedded else config.model.path
+    return msgspec.structs.replace(
+        config,
+        runtime_dir=SYSTEM_RUNTIME if config.runtime_dir == places.default_runtime_dir() else config.runtime_dir,
+        state_dir=SYSTEM_STATE if config.state_dir == places.default_state_dir() else config.state_dir,
+        model=msgspec.structs.replace(config.model, path=model),
+    )

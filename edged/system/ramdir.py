@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from typing import Final
 
 from edged.system import aside, smallfile
+from edged.system.mounts import mount_of
 
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - what is below is checked to be ours
 _RAM: Final = ("tmpfs", "ramfs")
@@ -40,19 +40,6 @@ def _mounts(root: str) -> str:
 
 
 def file_system(mountinfo: str, path: str) -> str:
-    """The type of the file system that `path` (absolute, without links) lies on, by the text of mountinfo; "": unknown.
-
-    A line is `id parent major:minor root mount-point options [optional…] - type source super-options`; of equally long
-    mount points the last line counts, it lies over the others. Blanks in names are octal.
-    """
-    best, found = -1, ""
-    for line in mountinfo.splitlines():
-        mount, separator, system = line.partition(" - ")
-        fields = mount.split(" ")
-        if not separator or len(fields) < 6:
-            continue
-        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[4])
-        below = point in ("/", path) or path.startswith(point + "/")
-        if below and len(point) >= best:
-            best, found = len(point), system.split(" ")[0]
-    return found
+    """The type of what `path` (absolute, without links) lies on, by the text of mountinfo; "": unknown."""
+    mount = mount_of(mountinfo, path)
+    return "" if mount is None else mount.system
