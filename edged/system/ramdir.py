@@ -10,7 +10,7 @@ from edged.system import aside, smallfile
 from edged.system.mounts import mount_of
 
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - what is below is checked to be ours
-_RAM: Final = ("tmpfs", "ramfs")
+RAM: Final = ("tmpfs", "ramfs")
 
 MOUNTS: Final = 1 << 20
 """Bytes of mountinfo: a box with many containers has some 100 kB."""
@@ -25,9 +25,9 @@ def ram_dir(runtime_dir: str, root: str = "/") -> str:
     """
     mounts = _mounts(root)
     runtime_dir = os.path.realpath(runtime_dir)
-    if file_system(mounts, runtime_dir) in _RAM:
+    if file_system(mounts, runtime_dir) in RAM:
         return os.path.join(runtime_dir, "ram")
-    if file_system(mounts, SHARED_MEMORY) in _RAM:
+    if file_system(mounts, SHARED_MEMORY) in RAM:
         name = hashlib.blake2b(os.fsencode(runtime_dir), digest_size=4).hexdigest()
         return f"{SHARED_MEMORY}/edged-{os.getuid()}/{name}"
     return ""
