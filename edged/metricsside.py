@@ -96,8 +96,9 @@ class MetricsSide:
 class Handover:
     """Asked for by threads, given by the loop."""
 
-    def __init__(self, wake: Callable[[], None]) -> None:
+    def __init__(self, wake: Callable[[], None], within_s: float = ANSWER_S) -> None:
         self._wake = wake
+        self._within_s = within_s
         self._asked: queue.SimpleQueue[queue.SimpleQueue[Snapshot | None]] = queue.SimpleQueue()
         self._closed = False
 
@@ -109,7 +110,7 @@ class Handover:
             return None
         self._wake()
         with contextlib.suppress(queue.Empty):
-            return given.get(timeout=ANSWER_S)
+            return given.get(timeout=self._within_s)
         return None
 
     def give(self, make: Callable[[], Snapshot]) -> None:

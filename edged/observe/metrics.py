@@ -101,7 +101,7 @@ def _requests(status: Mapping[str, Any], snapshot: Snapshot) -> Iterator[Family]
     yield _gauge("edged_requests_in_progress", "Accepted and not ended.", queue["accepted"])
     waiting = _by_label(queue["by_priority"])
     yield Family("edged_queue_length", "gauge", "Requests that wait, by priority.", ("priority",), waiting)
-    yield _gauge("edged_queue_limit", "limits.queue.", queue["limit"])
+    yield _gauge("edged_queue_limit", "Requests that may wait (limits.queue).", queue["limit"])
     yield _gauge("edged_slots", "Requests that are written at the same time, at most.", slots["total"])
     yield _gauge("edged_slots_busy", "Requests that are read or written now.", slots["busy"])
     text = "From receipt to the first token, queueing included."
@@ -185,8 +185,7 @@ def _kept(status: Mapping[str, Any]) -> Iterator[Family]:
         ("edged_cache_written_bytes_total", "written_bytes", "Snapshots written to the disk."),
         ("edged_cache_set_aside_total", "set_aside_files", "Bad or foreign snapshots moved aside."),
     ):
-        if field in cache:
-            yield _counter(name, text, cache[field])
+        yield _counter(name, text, cache.get(field, 0))
     places = {place: journal[f"{place}_bytes"] for place in ("ram", "disk") if f"{place}_bytes" in journal}
     text = "Size of the journal's files."
     yield Family("edged_journal_bytes", "gauge", text, ("place",), _by_label(places))

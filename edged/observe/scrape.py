@@ -50,9 +50,10 @@ class _Asker:
 class Scrape:
     """Takes the listener over; closes it in `stop`."""
 
-    def __init__(self, listener: socket.socket, page: Page) -> None:
+    def __init__(self, listener: socket.socket, page: Page, each_s: float = EACH_S) -> None:
         self._listener = listener
         self._page = page
+        self._each_s = each_s
         self._waker, self._wakes = socket.socketpair()
         self._stopping = False
         self._askers: set[_Asker] = set()
@@ -109,7 +110,7 @@ class Scrape:
             time.sleep(0.01)
             return
         connection.setblocking(False)
-        asker = _Asker(connection, time.monotonic() + EACH_S)
+        asker = _Asker(connection, time.monotonic() + self._each_s)
         self._askers.add(asker)
         self._selector.register(connection, selectors.EVENT_READ, asker)
 
