@@ -80,10 +80,12 @@ COMPUTED: Final = "computed 1024.0"
 
 
 class Probe(Struct, frozen=True):
-    """`features`: what the build uses. `wrong`: how the child failed, in words; `illegal`: by SIGILL."""
+    """`features`: what the build uses. `wrong`: how the child failed, in words; `illegal`: by SIGILL.
+    `untried`: why there was no child."""
 
     features: frozenset[str] = frozenset()
     wrong: str = ""
+    untried: str = ""
     illegal: bool = False
 
 
@@ -114,6 +116,9 @@ def judge(processor: Processor) -> list[Finding]:
             "no engine is installed beside this edgectl" if processor.here else "the engine is tried on the box itself"
         )
         return [finding.info(NAME, f"the processor has {shown}; {engine}")]
+    if build.untried:
+        do = "look as root: sudo edgectl doctor"
+        return [finding.unknown(NAME, f"the engine could not be tried: {build.untried}", do=do)]
     lacking = sorted(name for name in build.features if has.get(name) is False)
     if build.illegal or lacking:
         what = f"the engine is a wrong build for this processor: {build.wrong or 'it uses ' + ' '.join(lacking)}"
@@ -170,6 +175,8 @@ def probe(library: str) -> Probe:
     command = [sys.executable, "-I", "-S", "-c", _PROBE, library]
     try:
         child = subprocess.run(command, capture_output=True, text=True, timeout=CHILD_S, check=False, errors="replace")
+    except OSError as error:
+        return Probe(untried=error.strerror or str(error))
     except subprocess.TimeoutExpired:
         return Probe(wrong=f"it did not compute within {CHILD_S:g} s")
     used = uses(child.stdout)
