@@ -120,16 +120,21 @@ def _state(shown: dict[str, str]) -> list[Finding]:
 
 
 class Rule(Struct, frozen=True):
-    """`broken` by the settings of the service, drop-ins included."""
+    """`broken` by the settings of the service, drop-ins included; mended by `line`."""
 
     broken: Callable[[list[str]], bool]
     what: str
     why: str
+    line: str
     error: bool = False
 
 
 def _yes(name: str) -> Callable[[list[str]], bool]:
     return lambda lines: unitfiles.last(lines, name).lower() in ("yes", "true", "1", "on", "self", "identity")
+
+
+def _other(name: str, *good: str) -> Callable[[list[str]], bool]:
+    return lambda lines: unitfiles.last(lines, name).lower() not in good
 
 
 def _no_resources(lines: list[str]) -> bool:
@@ -140,31 +145,43 @@ def _no_resources(lines: list[str]) -> bool:
 
 
 RULES: Final = (
-    Rule(_yes("PrivateUsers"), "PrivateUsers=", "local callers all look like nobody (65534)", error=True),
+    Rule(
+        _yes("PrivateUsers"),
+        "PrivateUsers=yes",
+        "local callers all look like nobody (65534)",
+        "PrivateUsers=no",
+        error=True,
+    ),
     Rule(
         lambda lines: unitfiles.last(lines, "ProcSubset") == "pid",
         "ProcSubset=pid",
         "/proc/meminfo is hidden: the watchdog cannot see memory",
+        "ProcSubset=all",
         error=True,
     ),
-    Rule(_no_resources, "SystemCallFilter=~@resources", "compute threads cannot be pinned: add sched_setaffinity"),
     Rule(
-        lambda lines: unitfiles.last(lines, "OOMPolicy") != "continue",
+        _no_resources,
+        "SystemCallFilter=~@resources",
+        "compute threads cannot be pinned to their cores",
+        "SystemCallFilter=sched_setaffinity setpriority",
+    ),
+    Rule(
+        _other("OOMPolicy", "continue"),
         "no OOMPolicy=continue",
         "when the kernel kills the worker for memory, systemd stops the whole service",
+        "OOMPolicy=continue",
     ),
     Rule(
-        lambda lines: (
-            not _yes("RuntimeDirectoryPreserve")(lines)
-            and unitfiles.last(lines, "RuntimeDirectoryPreserve") != "restart"
-        ),
+        _other("RuntimeDirectoryPreserve", "yes", "true", "1", "on", "restart"),
         "no RuntimeDirectoryPreserve=yes",
         "a restart loses accepted requests (journal: ram)",
+        "RuntimeDirectoryPreserve=yes",
     ),
     Rule(
-        lambda lines: unitfiles.last(lines, "LimitCORE") not in ("0", "0:0"),
+        _other("LimitCORE", "0", "0:0"),
         "no LimitCORE=0",
         "a crash may write gigabytes onto the card",
+        "LimitCORE=0",
     ),
 )
 
@@ -184,11 +201,11 @@ def judge_settings(lines: list[str], stop_s: float, model: str) -> list[Finding]
     for rule in RULES:
         if rule.broken(lines):
             make = finding.error if rule.error else finding.warning
-            out.append(make(SETTINGS, rule.what, rule.why, "sudo systemctl edit edged"))
+            out.append(make(SETTINGS, rule.what, rule.why, f"sudo systemctl edit edged: {rule.line}"))
     allowed = seconds(unitfiles.last(lines, "TimeoutStopSec"))
     if allowed is not None and allowed < stop_s:
         why = f"limits.drain_s + cache.save_s + {SPARE_S:g} s are {stop_s:g} s: systemd kills it in between"
-        do = f"TimeoutStopSec={stop_s:g} (sudo systemctl edit edged), or smaller limits"
+        do = f"sudo systemctl edit edged: TimeoutStopSec={stop_s:g}; or smaller limits"
         out.append(finding.warning(SETTINGS, f"TimeoutStopSec={allowed:g}", why, do))
     home = unitfiles.last(lines, "ProtectHome").lower() in ("yes", "true", "1", "on", "tmpfs")
     if home and model.startswith(("/home/", "/root/", "/run/user/")):

@@ -275,7 +275,7 @@ GOOD = ["OOMPolicy=continue", "RuntimeDirectoryPreserve=yes", "LimitCORE=0", "Ti
 @pytest.mark.parametrize(
     ("line", "severity", "what"),
     [
-        ("PrivateUsers=yes", "error", "PrivateUsers="),
+        ("PrivateUsers=yes", "error", "PrivateUsers=yes"),
         ("ProcSubset=pid", "error", "ProcSubset=pid"),
         ("OOMPolicy=stop", "warning", "no OOMPolicy=continue"),
         ("SystemCallFilter=~@privileged @resources", "warning", "SystemCallFilter=~@resources"),
