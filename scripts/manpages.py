@@ -64,9 +64,9 @@ def daemon() -> Iterator[str]:
         if action.help is not argparse.SUPPRESS:
             value = f" {action.metavar}" if action.metavar else ""
             yield from tagged(", ".join(action.option_strings) + value, action.help or "")
-    exits, signals = (program.epilog or "").split("\n")
+    exits, signals, *more = (program.epilog or "").split("\n")
     yield from (".SH EXIT STATUS", *(text(one) + "\n.br" for one in listed(exits)))
-    yield from (".SH SIGNALS", text(signals.partition(": ")[2]))
+    yield from (".SH SIGNALS", *(text(line) for line in (signals.partition(": ")[2], *more)))
     yield ".SH FILES"
     yield from tagged("/etc/edged/config.yaml", "The configuration of the system's service, see edged.yaml(5).")
     yield from tagged("/run/edged/request.sock, stream.sock, control.sock", "Where it listens.")

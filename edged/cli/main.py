@@ -127,7 +127,8 @@ def main() -> None:
         raise
     except OSError as error:  # /dev/full, a disk without room
         _leave_output()
-        sys.stderr.write(f"edgectl: {error.strerror or error}\n")
+        name = f"{error.filename}: " if error.filename else ""
+        sys.stderr.write(f"edgectl: {name}{error.strerror or error}\n")
         status = EXIT_ERROR
     sys.exit(status if isinstance(status, int) else 0)
 

@@ -7,8 +7,10 @@ machine could tell is None. Reads may hang: `edged.doctor.checkup` gives each ch
 from __future__ import annotations
 
 import ctypes
+import errno
 import glob
 import os
+import socket
 import struct
 import threading
 from typing import Any, Final
@@ -123,9 +125,9 @@ class Box:
         endpoint = self.endpoint("request", (local or self.config.request_endpoints)[0])
         for anywhere in ("tcp://*:", "tcp://0.0.0.0:", "tcp://[::]:"):
             endpoint = endpoint.replace(anywhere, "tcp://127.0.0.1:")
-        path = endpoint.removeprefix("ipc://")
-        if endpoint.startswith("ipc://") and not os.path.exists(path):
-            return f"there is no {path}"
+        why = _no_socket(endpoint.removeprefix("ipc://")) if endpoint.startswith("ipc://") else ""
+        if why:
+            return why
         try:
             with client.Client(endpoint) as edged:
                 return edged.call(op, deadline_s=ANSWER_S)
@@ -133,6 +135,26 @@ class Box:
             return f"{endpoint} does not answer within {ANSWER_S:g} s"
         except (client.ReplyError, client.BadEndpoint, OSError) as error:
             return f"{endpoint}: {error}"
+
+
+def _no_socket(path: str) -> str:
+    """Why it is no use to wait for an answer; "" when it is."""
+    try:
+        os.stat(path)
+    except PermissionError:
+        return f"no permission for {path}"
+    except OSError:
+        return f"there is no {path}"
+    if not os.access(path, os.W_OK):
+        return f"no permission for {path}"
+    return f"nobody listens at {path}" if refused(path) else ""
+
+
+def refused(path: str) -> bool:
+    """The socket of a daemon that was killed. One that hangs still takes connections, by the kernel."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        return os.path.exists(path) and probe.connect_ex(path) == errno.ECONNREFUSED
 
 
 def _elsewhere(config: Config) -> Config:

@@ -74,7 +74,8 @@ def judge(file: File, *, best: bool) -> list[Finding]:
         do = f"sudo chown -R edged: {os.path.dirname(file.path)}; or copy it: sudo edgectl model import {file.path}"
         return [finding.error(NAME, f"{name}: {file.denied}", "the worker cannot load it", do)]
     if file.kind == "unreadable" or file.wrong.endswith("Permission denied"):
-        return [finding.unknown(NAME, f"{name}: {file.wrong}", do="look as root: sudo edgectl doctor")]
+        why = file.wrong.removeprefix(f"{file.path}: ")
+        return [finding.unknown(NAME, f"{name}: {why}", do="look as root: sudo edgectl doctor")]
     if file.wrong:
         make = finding.error if best else finding.warning
         why = "nothing can be answered" if best else "that profile is left out when heat or memory want it"

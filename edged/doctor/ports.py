@@ -6,15 +6,13 @@ only root is told. Unix sockets by their files.
 
 from __future__ import annotations
 
-import errno
 import os
-import socket
 from typing import Final
 
 from msgspec import Struct
 
 from edged.doctor import finding
-from edged.doctor.box import Box
+from edged.doctor.box import Box, refused
 from edged.doctor.finding import Finding
 
 NAME: Final = "ports"
@@ -57,7 +55,7 @@ def _ports(box: Box) -> list[Port]:
     for key, end in ends:
         if end.startswith("ipc://"):
             path = end.removeprefix("ipc://")
-            out.append(Port(key, end, None, left=_refused(path)))
+            out.append(Port(key, end, None, left=refused(path)))
         else:
             uid, inode = listeners.get(int(end.rpartition(":")[2]), (None, ""))
             out.append(Port(key, end, uid, process_of(box, inode) if inode else ""))
@@ -86,21 +84,16 @@ def process_of(box: Box, inode: str) -> str:
     return ""
 
 
-def _refused(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.setblocking(False)
-        return os.path.exists(path) and probe.connect_ex(path) == errno.ECONNREFUSED
-
-
 def judge(ports: list[Port], ours: int | None, *, answers: bool) -> list[Finding]:
     out = []
+    left = [port.shown for port in ports if port.left]
+    if left:
+        why = "a daemon was killed and its sockets are left over"
+        out.append(finding.warning(NAME, f"nobody listens at {', '.join(left)}", why, "sudo systemctl start edged"))
     for port in ports:
         tcp = port.shown.startswith("tcp://")
         by = port.process or (f"a process of user {port.uid}" if port.uid is not None else "")
-        if port.left:
-            why = "a daemon was killed and its socket is left over"
-            out.append(finding.warning(NAME, f"nobody listens at {port.shown}", why, "sudo systemctl start edged"))
-        elif tcp and port.uid is None and answers:
+        if tcp and port.uid is None and answers:
             do = "sudo systemctl restart edged; the log says when a port cannot be had"
             what = f"{port.shown} ({port.key}) is configured, and nobody listens there"
             out.append(finding.warning(NAME, what, "endpoints change at a restart only", do))
@@ -110,5 +103,5 @@ def judge(ports: list[Port], ours: int | None, *, answers: bool) -> list[Finding
     if out:
         return out
     if not answers:
-        return [finding.ok(NAME, "free: nobody else listens where the service would")]
+        return [finding.ok(NAME, "nobody else has a port of the service")]
     return [finding.ok(NAME, f"it listens on {', '.join(dict.fromkeys(port.shown for port in ports))}")]

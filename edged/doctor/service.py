@@ -37,8 +37,8 @@ def judge_service(status: dict[str, Any] | str, *, installed: bool) -> list[Find
     if isinstance(status, str):
         make = finding.error if installed else finding.info
         do = "sudo systemctl start edged" if installed else "make serve, or install it (docs/operations.md)"
-        if "ermission" in status:
-            return [finding.unknown(SERVICE, status, do="sudo edgectl doctor, or see `groups`")]
+        if status.startswith("no permission"):
+            return [finding.unknown(SERVICE, status, do="sudo edgectl doctor; `groups` says how to get it")]
         return [make(SERVICE, f"the service does not answer: {status}", do=do)]
     state = str(status.get("state", "?"))
     said = [str(text) for text in status.get("warnings", []) if isinstance(text, str)]

@@ -222,7 +222,7 @@ def test_ports():
 def test_service():
     assert service.judge_service("there is no socket", installed=False)[0].severity == "info"
     assert service.judge_service("there is no socket", installed=True)[0].severity == "error"
-    assert service.judge_service("Permission denied", installed=True)[0].severity == "unknown"
+    assert service.judge_service("no permission for /run/edged/request.sock", installed=True)[0].severity == "unknown"
     well = {"state": "ready", "warnings": []}
     assert said(service.judge_service(well, installed=True)) == [("ok", "it answers: ready")]
     bad = {"state": "unavailable", "warnings": ["unavailable: no room", "sessions: disk full"]}
