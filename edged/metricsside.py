@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from edged.observe.exposition import Exposition
 
 ANSWER_S: Final = 2.0
+AGAIN_S: Final = 2.0
 LEAVE_S: Final = 1.0
 """At a stop, for the file to be removed. A disk that hangs is not waited for any longer."""
 
@@ -43,6 +44,7 @@ class MetricsSide:
         self._settings = Metrics()
         self._told = ""
         self._refused = ""
+        self._again = 0.0  # when a port that could not be had is tried again
         self._port: scrape.Scrape | None = None
         self._file: Textfile | None = None
         self._renderer = Renderer(self._handover)
@@ -75,6 +77,9 @@ class MetricsSide:
 
     def tick(self, now: float) -> None:
         self._handover.give(lambda: self._snapshot(now))
+        if self._refused and now >= self._again:
+            self._again = now + AGAIN_S
+            self._listen(self._settings.listen)
         trouble = "; ".join(self.warnings())
         if trouble and trouble != self._told:
             self._log.warning("metrics_trouble", why=trouble)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from unit.rig import Rig
 from unit.test_status import facts
 
 PAGE = Path(__file__).parents[2] / "docs/operations.md"
+BOARD = PAGE.parents[1] / "deploy/grafana/edged.json"
 READINGS = Readings(
     zones={"cpu-thermal": 51.5},
     temperature_c=51.5,
@@ -90,6 +92,24 @@ def row(family: Family) -> str:
 def test_the_page_lists_them_all():
     listed = re.findall(r"^\| `edged_.*$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert listed == [row(family) for family in everything()]
+
+
+def test_the_dashboard_is_one_that_grafana_shows():
+    """Panels have numbers of their own, places of their own, and the data source that was chosen."""
+    board = json.loads(BOARD.read_text(encoding="utf-8"))
+    panels = board["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    cells: set[tuple[int, int]] = set()
+    for panel in panels:
+        at = panel["gridPos"]
+        own = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert max(x for x, _ in own) < 24
+        assert cells.isdisjoint(own), panel["title"]
+        cells |= own
+        assert panel["targets"]
+        assert panel["datasource"]["uid"] == "${datasource}"
+        assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"])
+    assert [variable["name"] for variable in board["templating"]["list"]] == ["datasource", "instance"]
 
 
 def test_no_two_have_one_name():

@@ -218,7 +218,7 @@ def test_file_and_port_by_sighup(tmp_path):
     shm.mkdir()
     file = shm / "edged.prom"
     try:
-        with taken, running(tmp_path / "box", limits={"drain_s": 0.2}) as box:
+        with taken, running(tmp_path / "box", limits={"drain_s": 0.2}, health_interval_s=0.1) as box:
             assert modules(box) == []
             box.settings["metrics"] = {"listen": f"127.0.0.1:{port}", "textfile": str(file), "interval_s": 0.05}
             hangup(box)
@@ -228,11 +228,15 @@ def test_file_and_port_by_sighup(tmp_path):
             until(lambda: get_or_none(port) == 200, "the port")
             assert [path.name for path in shm.iterdir() if path.suffix == ".prom"] == ["edged.prom"]
             warned(box, "")
-            box.settings["metrics"] = {"listen": f"127.0.0.1:{taken.getsockname()[1]}"}
+            later = taken.getsockname()[1]
+            box.settings["metrics"] = {"listen": f"127.0.0.1:{later}"}
             hangup(box)
             until(lambda: not file.exists(), "the file is removed")
             warned(box, "cannot be had: Address already in use")
             assert get_or_none(port) is None
+            taken.close()
+            warned(box, "")
+            assert get_or_none(later) == 200
             box.settings["metrics"] = {"textfile": str(tmp_path / "nowhere/edged.prom"), "interval_s": 0.05}
             hangup(box)
             warned(box, "No such file or directory")
