@@ -28,7 +28,7 @@ class Session:
     """The global options, and what follows from them."""
 
     def __init__(self, path: str | None, endpoint: str | None, timeout: float | None, *, as_json: bool) -> None:
-        self._path = path
+        self.path = path
         self._endpoint = endpoint
         self._timeout = timeout
         self.as_json = as_json
@@ -39,7 +39,7 @@ class Session:
     @cached_property
     def config(self) -> config.Config:
         try:
-            return config.load(self._path or reach.default_config())
+            return config.load(self.path or reach.default_config())
         except ConfigError as error:
             fail(str(error), EXIT_CONFIG)
 
