@@ -195,6 +195,10 @@ class Broker:
                 out += self.lives.close(request, now, request.talk.fields, stored=False)
         return out + self.errands.end_all(error) + self._lookups.end_all(error)
 
+    def expel(self, knows: Callable[[str], bool], now: float) -> list[Instruction]:
+        """`knows` tells of an identity whether anybody may still come as it: what the others own ends."""
+        return self._carrying.expel(knows, now) + self.errands.expel(knows)
+
     def tick(self, now: float) -> list[Instruction]:
         """What was not written in time comes first: it is not to be told as waiting."""
         return self._written.tick(now) + self.lives.tick(now) + self.errands.tick(now) + self._lookups.tick(now)

@@ -13,6 +13,7 @@ operator drains; `embed` and `warm` are work and refused as `generate` is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -168,6 +169,13 @@ class Errands:
         out: list[Instruction] = [Refuse(p.caller.to, p.id, error) for p in self._pending.values()]
         self._pending.clear()
         return out
+
+    def expel(self, knows: Callable[[str], bool]) -> list[Instruction]:
+        """Those of callers that are not known any more are given up; their connections are cut."""
+        gone = [rid for rid, p in self._pending.items() if not knows(p.caller.identity)]
+        for rid in gone:
+            del self._pending[rid]
+        return [Tell(Abort(rid)) for rid in gone]
 
     def tick(self, now: float) -> list[Instruction]:
         out: list[Instruction] = []

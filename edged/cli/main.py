@@ -24,6 +24,7 @@ VERBS = {
     "drain": "edged.cli.drain",
     "embed": "edged.cli.embed",
     "health": "edged.cli.health",
+    "keys": "edged.cli.keys",
     "loglevel": "edged.cli.loglevel",
     "model": "edged.cli.model",
     "ping": "edged.cli.ping",
@@ -84,6 +85,18 @@ class _LazyGroup(click.Group):
     help="Talk to this endpoint, ipc:///path or tcp://host:port, whatever the configuration. Default: $EDGED_ENDPOINT.",
 )
 @click.option(
+    "--key",
+    envvar="EDGED_KEY",
+    metavar="KEY",
+    help="The secret key of this device for tcp://: a NAME.key_secret file or Z85. Default: $EDGED_KEY.",
+)
+@click.option(
+    "--server-key",
+    multiple=True,
+    metavar="KEY",
+    help="The public key of the box for tcp://: a file or Z85; several are tried in turn. Default: $EDGED_SERVER_KEY.",
+)
+@click.option(
     "--timeout",
     type=Number(min=0.05),
     metavar="S",
@@ -92,7 +105,16 @@ class _LazyGroup(click.Group):
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.version_option(__version__, prog_name="edgectl")
 @click.pass_context
-def cli(ctx: click.Context, config: str | None, endpoint: str | None, timeout: float | None, *, as_json: bool) -> None:
+def cli(
+    ctx: click.Context,
+    config: str | None,
+    endpoint: str | None,
+    timeout: float | None,
+    *,
+    key: str | None,
+    server_key: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Ask and watch the edged daemon of this machine.
 
     \b
@@ -100,7 +122,7 @@ def cli(ctx: click.Context, config: str | None, endpoint: str | None, timeout: f
       edgectl status
       edgectl ask "Why is the sky blue?"
     """
-    ctx.obj = Session(config, endpoint, timeout, as_json=as_json)
+    ctx.obj = Session(config, endpoint, timeout, as_json=as_json, key=key, server_key=server_key)
 
 
 def _leave_output() -> None:

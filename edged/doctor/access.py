@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from edged import places
 from edged.doctor import finding, owners
 from edged.doctor.box import Box
 from edged.doctor.finding import Finding
@@ -181,8 +182,8 @@ class Keys(Struct, frozen=True):
 
 def check_keys(box: Box) -> list[Finding]:
     security = box.config.security
-    path = getattr(security, "server_key", "") or SERVER_KEY
-    directory = getattr(security, "clients_dir", "") or CLIENTS
+    path = security.server_key or (places.server_key() if box.here else SERVER_KEY)
+    directory = security.clients_dir or (places.clients_dir() if box.here else CLIENTS)
     names, bad = _clients(box, directory)
     secret, there = None, box.exists(path)
     try:

@@ -55,9 +55,9 @@ PURE_CLIENT = tuple(
     f"edged.client.{name}"
     for name in ("steps", "errors", "replies", "reading", "choice", "attempts", "exchange", "call")
 )
-CLIENT_MAY = ("msgspec", "zmq", "edged.client", "edged.places")
+CLIENT_MAY = ("msgspec", "zmq", "edged.client", "edged.places", "edged.keyfile", "edged.keypair")
 """A machine that only asks installs no more than this."""
-PURE_JOURNAL = ("edged.journal.format", "edged.journal.upkeep")
+PURE_FORMATS = ("edged.journal.format", "edged.journal.upkeep", "edged.keyfile")
 PURE_WORKER_NOT = ("zmq", "llama_cpp", "time", "os", "socket", "threading")
 
 CLIENT_SOCKETS = tuple(f"edged.client.{name}" for name in ("lines", "aiolines", "sync", "aio"))
@@ -65,7 +65,7 @@ CLIENT_SOCKETS = tuple(f"edged.client.{name}" for name in ("lines", "aiolines", 
 ONLY_IN = {
     "llama_cpp": ("edged.worker.llama",),
     "numpy": ("edged.worker",),
-    "zmq": ("edged.wire.sockets", "edged.wire.endpoints", "edged.daemon", *CLIENT_SOCKETS),
+    "zmq": ("edged.wire.sockets", "edged.wire.endpoints", "edged.daemon", "edged.keypair", *CLIENT_SOCKETS),
     "jinja2": ("edged.worker.chat",),
     "sqlite3": ("edged.transcripts",),
     "click": ("edged.cli",),
@@ -123,7 +123,7 @@ def broken(module: str, imported: Iterator[str]) -> list[str]:
             out.append(f"{module} imports {name}: it is pure")
         if module in PURE_WORKER and below(name, *PURE_WORKER_NOT):
             out.append(f"{module} imports {name}: it is pure")
-        if module in PURE_JOURNAL and name.partition(".")[0] in IMPURE:
+        if module in PURE_FORMATS and name.partition(".")[0] in IMPURE:
             out.append(f"{module} imports {name}: it is pure")
     return out
 
@@ -192,6 +192,7 @@ def test_the_checker_sees_each_rule_broken():
         ("edged.watchdog.policy", "import time"),
         ("edged.watchdog.ladder", "from os import path"),
         ("edged.journal.format", "import os"),
+        ("edged.keyfile", "import os"),
         ("edged.broker.ledger", "from edged.journal import format"),
         ("edged.client.sync", "from edged import config"),
         ("edged.client.base", "import zmq"),
