@@ -130,6 +130,8 @@ class Daemon:
             transcripts=self._transcripts,
             journal=self._journal,
             publish=self._system,
+            wake=self._wake,
+            log=log,
             counters=self._counters,
         )
         self._clients = ClientSide(
@@ -167,6 +169,7 @@ class Daemon:
             return EXIT_BROKEN
         finally:
             self._watch.stop()
+            self._observe.stop()
             self._journal.close(time.monotonic())
             self._supervisor.stop()
             self._transcripts.stop()

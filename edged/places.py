@@ -60,9 +60,13 @@ def server_key() -> str:
 
 
 def models_dir() -> Path:
-    """`/var/lib/edged/models` if there, else `$XDG_DATA_HOME/edged/models`, else `~/.local/share/edged/models`."""
+    """`/var/lib/edged/models` if there (also if closed to us), else `$XDG_DATA_HOME/edged/models`, else
+    `~/.local/share/edged/models`."""
     system = Path("/var/lib/edged/models")
-    if system.is_dir():
+    try:
+        if system.is_dir():
+            return system
+    except PermissionError:  # the state directory of a service, which is for its group
         return system
     xdg = os.environ.get("XDG_DATA_HOME")
     return (Path(xdg) if xdg else Path.home() / ".local/share") / "edged/models"

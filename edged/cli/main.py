@@ -20,6 +20,7 @@ VERBS = {
     "chat": "edged.cli.chat",
     "completion": "edged.cli.completion",
     "config": "edged.cli.config",
+    "doctor": "edged.cli.doctor",
     "drain": "edged.cli.drain",
     "embed": "edged.cli.embed",
     "health": "edged.cli.health",
@@ -70,7 +71,7 @@ class _LazyGroup(click.Group):
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit status: 0 done; 1 the daemon answered with an error; 2 usage; 3 nothing answered; "
-    "78 the configuration is wrong; 130 interrupted. `health` and `result` have their own: see their --help.",
+    "78 the configuration is wrong; 130 interrupted. `doctor`, `health` and `result` have their own: see their --help.",
 )
 @click.option(
     "--config",
@@ -148,7 +149,8 @@ def main() -> None:
         raise
     except OSError as error:  # /dev/full, a disk without room
         _leave_output()
-        sys.stderr.write(f"edgectl: {error.strerror or error}\n")
+        name = f"{error.filename}: " if error.filename else ""
+        sys.stderr.write(f"edgectl: {name}{error.strerror or error}\n")
         status = EXIT_ERROR
     sys.exit(status if isinstance(status, int) else 0)
 

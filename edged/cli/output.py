@@ -37,7 +37,7 @@ class Session:
         key: str | None = None,
         server_key: tuple[str, ...] = (),
     ) -> None:
-        self._path = path
+        self.path = path
         self._endpoint = endpoint
         self._timeout = timeout
         self._key = key
@@ -50,7 +50,7 @@ class Session:
     @cached_property
     def config(self) -> config.Config:
         try:
-            return config.load(self._path or reach.default_config())
+            return config.load(self.path or reach.default_config())
         except ConfigError as error:
             fail(str(error), EXIT_CONFIG)
 

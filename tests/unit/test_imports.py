@@ -49,6 +49,7 @@ PURE_WATCHDOG = (
     *(f"edged.watchdog.{name}" for name in ("ladder", "pacing", "policy", "stair")),
     *(f"edged.watchdog.{name}" for name in ("alarms", "back", "refusal", "thresholds")),
     "edged.observe.watch",
+    "edged.observe.metrics",
 )
 PURE_CLIENT = tuple(
     f"edged.client.{name}"
@@ -70,11 +71,14 @@ ONLY_IN = {
     "click": ("edged.cli",),
     "readline": ("edged.cli.lineedit",),
     "edged.cli": ("edged.cli",),
+    "edged.doctor": ("edged.doctor", "edged.cli"),
+    "prometheus_client": ("edged.observe.exposition",),
 }
 """Imported name → the only modules (or packages, with what lies below) that may."""
 
 NEVER = {
     "edged.cli": ("edged.broker", "edged.daemon", "edged.wire", "edged.worker"),
+    "edged.doctor": ("edged.broker", "edged.daemon", "edged.wire", "edged.worker"),
     "edged.daemon": ("edged.worker",),
     "edged.broker": ("edged.worker",),
     "edged.wire": ("edged.worker",),
@@ -167,6 +171,9 @@ def test_the_checker_sees_each_rule_broken():
         ("edged.daemon", "import sqlite3"),
         ("edged.daemon", "from edged.cli import output"),
         ("edged.cli.chat", "import readline"),
+        ("edged.daemon", "from edged import doctor"),
+        ("edged.doctor.service", "from edged.wire import codec"),
+        ("edged.observe.metrics", "import prometheus_client"),
         ("edged.cli.requests", "from edged.broker.table import Table"),
         ("edged.cli.status", "from edged.wire import codec"),
         ("edged.daemon", "from edged import worker"),
