@@ -19,7 +19,7 @@ from keys import Keys, apply, pair, with_key
 
 from edged import keypair
 
-SILENT_MS = 700
+SILENT_MS = 500
 
 
 @contextlib.contextmanager

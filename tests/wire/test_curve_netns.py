@@ -17,7 +17,7 @@ from netns import BOX, Cable, cable, why_not
 
 from edged import keyfile
 
-SILENT_MS = 1000
+SILENT_MS = 700
 HEARTBEAT_S = 6.0
 """HEARTBEAT_TIMEOUT of edged.wire.sockets."""
 GRACE_S = 1.0

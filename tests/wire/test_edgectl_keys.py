@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -56,7 +59,7 @@ def test_from_an_empty_box_to_a_revoked_device(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def slow(tmp_path: Path) -> Daemon:
+def slow(tmp_path: Path) -> Iterator[Daemon]:
     """A box that takes its time to load."""
     box = Daemon(tmp_path / "box", script="load=1", limits={"drain_s": 0.2})
     yield box
@@ -66,8 +69,20 @@ def slow(tmp_path: Path) -> Daemon:
 def test_ask_waits_for_a_box_that_loads(slow: Daemon) -> None:
     slow.start(ready=False)
     at = ("--endpoint", slow.request_endpoint)
+    worker = until(slow.worker_pid, "the worker")
+    os.kill(worker, signal.SIGSTOP)
     assert "loading" in edgectl(*at, "ask", "--no-wait", "n=3", status=1)
+    refused = slow.wait_status(lambda s: s["counters"].get("refused_loading"), "the refusal")["counters"]
+    assert refused["refused_loading"] == 1
+
+    def go_on() -> None:
+        slow.wait_status(lambda s: s["counters"]["refused_loading"] > 1, "the next one")
+        os.kill(worker, signal.SIGCONT)
+
+    thread = threading.Thread(target=go_on)
+    thread.start()
     code, shown = screen(*EDGECTL, *at, "ask", "n=3", columns=100)
+    thread.join()
     assert code == 0
     assert "loading: the model is loading" in shown
     assert shown.endswith("\r\x1b[Kt0 t1 t2 \n"), "the word on it is gone when the answer comes"
