@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 from typing import Final
@@ -51,10 +52,11 @@ def _wait(
     path: str | None, error: ConfigError | ListenError, wakes: Wakes, activated: Activated, notifier: Notifier
 ) -> int | None:
     """Until there is a good configuration: None; else the exit status."""
-    try:
-        return Waiting(path, error, Log(), wakes=wakes, activated=activated, notifier=notifier).run()
-    except (ConfigError, ListenError) as worse:
-        return _failed(worse, EXIT_LISTEN)
+    with contextlib.closing(Log()) as log:
+        try:
+            return Waiting(path, error, log, wakes=wakes, activated=activated, notifier=notifier).run()
+        except (ConfigError, ListenError) as worse:
+            return _failed(worse, EXIT_LISTEN)
 
 
 def _failed(error: Exception, status: int) -> int:

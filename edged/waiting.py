@@ -6,7 +6,8 @@ then gives up on both (`service-start-limit-hit`). So the sockets are served mea
 * `ping` as ever; `status` with `state` `unavailable` and the error among the `warnings`; every other verb is refused
   with `unavailable` and the error, which clients repeat by id.
 * SIGHUP, or `config` with `apply` on `control`, reads the file again. When it is good the caller goes on with it: the
-  same process, the same sockets, and what waits in them.
+  same process, the same sockets, and what waits in them. (Who connects in between waits too: a handshake ends when the
+  loop answers it.)
 * An endpoint that cannot be had (an address that the network has not brought yet) is tried again every RETRY_S.
 
 The error is one line of file, key, expected and found: whoever may ask may read it.

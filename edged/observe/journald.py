@@ -40,6 +40,9 @@ class Journald:
             return False
         return True
 
+    def close(self) -> None:
+        self._socket.close()
+
 
 def entry(fields: Mapping[str, object]) -> bytes:
     """One line a field; a value of several lines has its length before it."""

@@ -45,6 +45,11 @@ class Log:
         self._dropped = 0
         self.set_level(level)
 
+    def close(self) -> None:
+        """Nothing is logged any more."""
+        if self._entries is not None:
+            self._entries.close()
+
     def set_level(self, level: str) -> None:
         """`debug`, `info`, `warning` or `error`; another raises KeyError."""
         self._threshold = LEVELS[level]
