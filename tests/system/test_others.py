@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 from box import Box, box
 from wheels import install, wheelhouse
 
@@ -9,8 +11,8 @@ UNITS = ("edged.service", "edged.socket", "edged-control.socket")
 
 
 def serves(made: Box) -> None:
-    assert made.run("edgectl", "ask", "--max-tokens", "8", "--temperature", "0", "Say hello.").stdout.strip()
     status = made.ready()
+    assert made.run("edgectl", "ask", "--max-tokens", "8", "--temperature", "0", "Say hello.").stdout.strip()
     assert status["warnings"] == []
     assert len({thread["core"] for thread in status["threads"]}) == len(status["threads"]) > 0
     assert made.show("ActiveState", "NRestarts") == {"ActiveState": "active", "NRestarts": "0"}
@@ -44,8 +46,7 @@ def test_a_root_that_is_read_only() -> None:
         install(made)
         made.halt()
         state = made.directory / "state"
-        (made.root / "var/lib/edged").rename(state)
-        (made.root / "var/lib/edged").mkdir()
+        subprocess.run(["cp", "-a", made.root / "var/lib/edged", state], check=True)
         made.options = ("--read-only", f"--bind={state}:/var/lib/edged")
         made.boot()
         assert made.run("touch", "/etc/x", check=False).returncode

@@ -27,7 +27,7 @@ def install(made: Box) -> None:
 
 
 def wheelhouse(made: Box) -> None:
-    """In the box's /root/wheels: what edged needs, from a cache by what pyproject.toml says; edged itself as it is now."""
+    """/root/wheels of the box: what edged needs, from a cache by what pyproject.toml says; edged as it is now."""
     suite, directory = made.suite, made.root / "root/wheels"
     key = hashlib.sha256((REPOSITORY / "pyproject.toml").read_bytes() + sys.version.encode()).hexdigest()[:12]
     kept = BOXES / f"wheels-{suite}-{key}"
@@ -63,7 +63,6 @@ def _other_python(suite: str, directory: Path) -> None:
         "download",
         "--no-deps",
         "--no-binary=:all:",
-        "--no-build-isolation",
         "-d",
         str(directory),
         requirement("systemd-python"),
