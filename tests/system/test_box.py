@@ -142,6 +142,24 @@ UNITS = ("edged.service", "edged.socket", "edged-control.socket")
 
 
 @pytest.mark.usefixtures("restarts")
+def test_without_a_network_it_serves_local_callers(pi: Box) -> None:
+    """deploy/systemd/options/local-only.conf."""
+    option = "/etc/systemd/system/edged.service.d/local-only.conf"
+    try:
+        pi.run("cp", "/opt/edged/current/deploy/systemd/options/local-only.conf", option)
+        pi.run("systemctl", "daemon-reload")
+        pi.run("systemctl", "restart", "edged")
+        pi.ready()
+        assert pi.run("edgectl", "ask", "--max-tokens", "8", "Say hello.", user="dev").stdout.strip()
+        security = pi.run("systemd-analyze", "security", "--no-pager", "edged.service").stdout
+        assert float(security.rsplit("edged.service: ", 1)[1].split()[0]) < 1.0
+    finally:
+        pi.run("rm", option)
+        pi.run("systemctl", "daemon-reload")
+        pi.run("systemctl", "restart", "edged")
+
+
+@pytest.mark.usefixtures("restarts")
 def test_the_journal_has_fields_and_never_a_prompt(pi: Box) -> None:
     marker = "Xylophonquartett"
     answer = pi.run("edgectl", "ask", "--max-tokens", "12", f"Say {marker} twice.", user="dev").stdout.strip()
@@ -278,7 +296,10 @@ def test_systemd_and_the_journal_are_restarted_under_it(pi: Box, undisturbed: st
     pid = pi.main_pid()
     stream = asking(pi, "calm")
     pi.run("systemctl", "daemon-reload")
+    option = "/opt/edged/current/deploy/systemd/options/hardware-watchdog.conf"
+    pi.run("install", "-D", option, "/etc/systemd/system.conf.d/hardware-watchdog.conf")
     pi.run("systemctl", "daemon-reexec")
+    assert pi.run("systemctl", "show", "-pRuntimeWatchdogUSec").stdout.strip() == "RuntimeWatchdogUSec=10s"
     pi.run("systemctl", "restart", "systemd-journald")
     assert output(stream) == undisturbed
     time.sleep(4)  # more than WatchdogSec: pings reach the new PID 1

@@ -69,7 +69,7 @@ def test_pings_come_from_the_loop_and_end_with_it(box: Daemon, manager: Manager)
     manager.wait(lambda m: m.get("WATCHDOG") == "1", "a ping again")
 
 
-def test_pings_go_on_while_the_worker_hangs_dies_and_is_given_up(box: Daemon, manager: Manager) -> None:
+def test_pings_go_on_while_no_worker_can_be_kept_up(box: Daemon, manager: Manager) -> None:
     box.script = "load=die"
     box.settings["watchdog"] = {"restart": {"max": 2, "backoff_s": 0.01, "backoff_max_s": 0.02}}
     box.settings["limits"] = {**QUICK, "max_restarts": 1}
