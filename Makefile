@@ -5,7 +5,7 @@ PY := .venv/bin/python
 CONFIG ?= config.yaml
 PYTEST_ARGS ?=
 
-.PHONY: help setup model run serve test lint docs bench chaos clean
+.PHONY: help setup model run serve test lint docs bench chaos system-test install uninstall clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null || \
@@ -48,6 +48,15 @@ bench: setup model  ## every script of bench/, in order of name
 
 chaos: setup model  ## the long tests with faults (tests/chaos)
 	@$(PY) -m pytest tests/chaos $(FAULTS:%=tests/wire/test_%.py) $(PYTEST_ARGS)
+
+system-test: setup model  ## the units, install and uninstall, in real systemd boxes (root; tests/system)
+	@$(PY) -m pytest tests/system $(PYTEST_ARGS)
+
+install:  ## as root: edged as a service of this box (WHEELS=DIR offline, MODEL=FILE); again: upgrade
+	@bash scripts/install.sh
+
+uninstall:  ## as root: the service and the program go, data stay (PURGE=1: these too)
+	@bash scripts/uninstall.sh
 
 clean:  ## remove .venv, caches and build leftovers (not the models)
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .hypothesis

@@ -6,12 +6,10 @@ wait for a descriptor or the next deadline, read what came (bounded per turn), t
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import secrets
 import signal
-import socket
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -38,11 +36,15 @@ from edged.journalside import JournalSide
 from edged.observe.log import Log
 from edged.observeside import ObserveSide
 from edged.operatorside import OperatorSide
+from edged.serviceside import ServiceSide
 from edged.subscriptions import Subscriptions
+from edged.system.notify import Notifier
 from edged.transcriptside import TranscriptSide
+from edged.wakes import Wakes
 from edged.watchdog.supervisor import Supervisor
 from edged.watchside import WatchSide
 from edged.wire import codec
+from edged.wire.activation import Activated
 from edged.wire.auth import Refusal
 from edged.wire.endpoints import Endpoints
 from edged.workerside import WorkerSide, place
@@ -58,17 +60,17 @@ LONGEST_POLL_S: Final = 60.0
 REFUSED_LINE_S: Final = 5.0
 """Between two lines about peers that were not let in."""
 
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
 
 class TooManyBugsError(Exception):
     """Turn after turn fails."""
 
 
 class Daemon:
-    """`run` returns the exit status."""
+    """`run` returns the exit status. `activated`: sockets that systemd passed; `notifier`: what it is told through."""
 
-    def __init__(self, config: Config, log: Log, worker_module: str) -> None:
+    def __init__(
+        self, config: Config, log: Log, worker_module: str, *, wakes: Wakes, activated: Activated, notifier: Notifier
+    ) -> None:
         self.config = config
         self.log = log
         self._started = time.monotonic()
@@ -78,14 +80,10 @@ class Daemon:
         self._stop_at: float | None = None
         self._broken_turns = 0
         self._refused_at = float("-inf")
-        self._signals: list[int] = []
-        self._waker, self._wakes = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        for end in (self._waker, self._wakes):
-            end.setblocking(False)
-        self._catch_signals()
-        self._endpoints = Endpoints(config)
+        self._wakes = wakes
+        self._endpoints = Endpoints(config, activated)
         self._subscriptions = Subscriptions(self._endpoints, self._broker.topics, self._do, log, self._counters)
-        self._supervisor = Supervisor(config, worker_module, self._wake, self._broker.live_names)
+        self._supervisor = Supervisor(config, worker_module, wakes.wake, self._broker.live_names)
         self._worker = WorkerSide(
             self._supervisor, self._broker, do=self._do, publish=self._system, log=log, counters=self._counters
         )
@@ -96,7 +94,7 @@ class Daemon:
             do=self._do,
             tell=self._worker.tell,
             publish=self._system,
-            wake=self._wake,
+            wake=wakes.wake,
             log=log,
         )
         self._operators = OperatorSide(
@@ -111,13 +109,13 @@ class Daemon:
             log=log,
         )
         self._transcripts = TranscriptSide(
-            config.state_dir, self._broker, do=self._do, wake=self._wake, log=log, counters=self._counters
+            config.state_dir, self._broker, do=self._do, wake=wakes.wake, log=log, counters=self._counters
         )
         self._journal = JournalSide(
             config,
             self._broker,
             do=self._do,
-            wake=self._wake,
+            wake=wakes.wake,
             log=log,
             counters=self._counters,
             instance=self._codec.instance,
@@ -130,10 +128,11 @@ class Daemon:
             transcripts=self._transcripts,
             journal=self._journal,
             publish=self._system,
-            wake=self._wake,
+            wake=wakes.wake,
             log=log,
             counters=self._counters,
         )
+        self._service = ServiceSide(notifier, self._supervisor, self._broker.gate, told=self._observe.told, log=log)
         self._clients = ClientSide(
             config,
             self._broker,
@@ -149,12 +148,6 @@ class Daemon:
         )
 
     # ---- the loop --------------------------------------------------------------------------------------------
-
-    def _catch_signals(self) -> None:
-        """Before anything listens: whoever sees a socket may send one."""
-        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        for number in _SIGNALS:
-            signal.signal(number, lambda n, _: self._signals.append(n))
 
     def run(self) -> int:
         facts = {"version": __version__, "pid": os.getpid(), "instance": self._codec.instance}
@@ -192,7 +185,7 @@ class Daemon:
     def _turn(self) -> None:
         ready = self._poll()
         now = time.monotonic()
-        for number in self._take_signals(ready):
+        for number in self._wakes.signals():
             self._signal(number, now)
         if self._endpoints.zap in ready:
             self._refused(self._endpoints.authenticate(now), now)
@@ -214,6 +207,7 @@ class Daemon:
             self._endpoints.next_wake(),
             self._journal.next_wake(),
             self._observe.next_wake(),
+            self._service.next_wake(),
             float("inf") if self._stop_at is None else self._stop_at,
         )
         poller = self._endpoints.poller()
@@ -224,19 +218,6 @@ class Daemon:
                 poller.register(worker.link.fileno(), zmq.POLLIN | (zmq.POLLOUT if worker.wants_write else 0))
         return {key for key, _ in poller.poll(math.ceil(min(max(0.0, until - now), LONGEST_POLL_S) * 1000))}
 
-    def _take_signals(self, ready: set[Any]) -> list[int]:
-        if self._wakes.fileno() in ready:
-            with contextlib.suppress(BlockingIOError):
-                while self._wakes.recv(4096):
-                    pass
-        taken, self._signals[:] = list(self._signals), []
-        return taken
-
-    def _wake(self) -> None:
-        """For other threads: there is something in a queue."""
-        with contextlib.suppress(BlockingIOError):
-            self._waker.send(b"\0")
-
     def _tick(self, now: float) -> None:
         self._endpoints.restore_stream(now)
         self._watch.tick(now)
@@ -245,15 +226,18 @@ class Daemon:
         self._journal.tick(now)
         self._do(self._broker.tick(now), now)
         self._observe.tick(now)
+        self._service.tick(now)
 
     # ---- stopping --------------------------------------------------------------------------------------------
 
     def _signal(self, number: int, now: float) -> None:
         if number == signal.SIGHUP:
+            self._service.reloading()
             self._operators.hangup(now)
         elif self._stop_at is None:
             self.log.info("stopping", signal=signal.Signals(number).name, accepted=len(self._broker.lives.table))
             self._broker.gate.stopping = True
+            self._service.stopping(self.config, len(self._broker.lives.table))
             self._stop_at = now + self.config.limits.drain_s
         else:
             self._stop_at = now

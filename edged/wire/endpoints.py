@@ -26,6 +26,7 @@ from edged.messages import Priority
 from edged.places import fallback_runtime_dir
 from edged.system.descriptors import Descriptors
 from edged.wire import sockets
+from edged.wire.activation import Activated
 from edged.wire.auth import CONNECTION, KEY, Auth, Refusal
 from edged.wire.listeners import Listener, ListenError, listen
 
@@ -63,10 +64,11 @@ class Subscription(Struct, frozen=True):
 
 
 class Endpoints:
-    """Makes everything that listens. Raises ListenError, ConfigError."""
+    """Makes everything that listens, but for what systemd passed. Raises ListenError, ConfigError."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, activated: Activated) -> None:
         self._warnings: list[str] = []
+        self._activated = activated
         self._config = config
         self._keys = keyring.load(config)
         self._known = _by_identity(self._keys)
@@ -92,6 +94,7 @@ class Endpoints:
         except BaseException:
             self._close_listeners()
             raise
+        self._warnings += activated.unknown(listener.endpoint for listener in self._listeners)
         if self._keys is None and any(listener.endpoint.startswith("tcp://") for listener in self._listeners):
             self._warnings.append("TCP without CURVE (security.allow_insecure_tcp): anybody on the network may ask")
         self._context: zmq.Context[sockets.Socket] = zmq.Context()
@@ -102,7 +105,8 @@ class Endpoints:
         self._bind_stream()
 
     def _listen(self, endpoint: str, mode: int, gid: int | None) -> Listener:
-        listener = listen(endpoint, mode=mode, gid=gid)
+        given = self._activated.take(endpoint)
+        listener = Listener(endpoint, given, None) if given else listen(endpoint, mode=mode, gid=gid)
         self._listeners.append(listener)
         return listener
 

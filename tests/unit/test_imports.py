@@ -47,9 +47,10 @@ PURE_WORKER = tuple(
 PURE_WATCHDOG = (
     *(f"edged.watchdog.{name}" for name in ("budget", "change", "descent", "fit", "happenings", "readings", "stall")),
     *(f"edged.watchdog.{name}" for name in ("ladder", "pacing", "policy", "stair")),
-    *(f"edged.watchdog.{name}" for name in ("alarms", "back", "refusal", "thresholds")),
+    *(f"edged.watchdog.{name}" for name in ("alarms", "back", "care", "refusal", "thresholds")),
     "edged.observe.watch",
     "edged.observe.metrics",
+    "edged.observe.sentence",
 )
 PURE_CLIENT = tuple(
     f"edged.client.{name}"
@@ -65,7 +66,8 @@ CLIENT_SOCKETS = tuple(f"edged.client.{name}" for name in ("lines", "aiolines", 
 ONLY_IN = {
     "llama_cpp": ("edged.worker.llama",),
     "numpy": ("edged.worker",),
-    "zmq": ("edged.wire.sockets", "edged.wire.endpoints", "edged.daemon", "edged.keypair", *CLIENT_SOCKETS),
+    "zmq": ("edged.wire.sockets", "edged.wire.endpoints", "edged.daemon", "edged.waiting", "edged.keypair", *CLIENT_SOCKETS),
+    "systemd": ("edged.system.notify",),
     "jinja2": ("edged.worker.chat",),
     "sqlite3": ("edged.transcripts",),
     "click": ("edged.cli",),
@@ -166,6 +168,7 @@ def test_the_checker_sees_each_rule_broken():
         ("edged.wire.codec", "import zmq"),
         ("edged.wire.codec", "def late():\n    from zmq.utils import z85"),
         ("edged.worker.sampler", "import jinja2.sandbox"),
+        ("edged.serviceside", "from systemd import daemon"),
         ("edged.config", "import click"),
         ("edged.broker.sessions", "import sqlite3"),
         ("edged.daemon", "import sqlite3"),
