@@ -18,6 +18,8 @@ import select
 import time
 from typing import Final
 
+from edged.printable import escape
+
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _PRIORITY: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3}
 """syslog(3) priorities, as sd-daemon(3) wants them."""
@@ -104,10 +106,7 @@ _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"
 def _escape(char: str) -> str:
     if char in _SHORT:
         return _SHORT[char]
-    if char.isprintable():  # a blank is, other separators and lone surrogates are not
-        return char
-    code = ord(char)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return char if char.isprintable() else escape(char)  # a blank is, other separators and lone surrogates are not
 
 
 def _now() -> str:
