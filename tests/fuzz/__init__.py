@@ -1,0 +1,1 @@
+"""Bytes from elsewhere, bent until something breaks: see README.md in this directory."""
