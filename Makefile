@@ -5,7 +5,7 @@ PY := .venv/bin/python
 CONFIG ?= config.yaml
 PYTEST_ARGS ?=
 
-.PHONY: help setup model run serve test lint bench chaos fuzz clean
+.PHONY: help setup model run serve test lint docs bench chaos fuzz clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null || \
@@ -39,6 +39,9 @@ lint: setup  ## ruff, mypy, yamllint, codespell
 	@.venv/bin/mypy scripts
 	@.venv/bin/yamllint --strict .
 	@.venv/bin/codespell
+
+docs: setup  ## renew what is made of the programs: the blocks of docs/edgectl.md, the manual pages in docs/man
+	@$(PY) scripts/edgectl_help.py && $(PY) scripts/manpages.py
 
 bench: setup model  ## every script of bench/, in order of name
 	@bash scripts/bench.sh

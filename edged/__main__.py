@@ -15,8 +15,7 @@ _EPILOG = """exit status: 0 stopped as asked, 1 the sockets cannot be had, 2 usa
 signals: SIGTERM and SIGINT stop (a second one at once), SIGHUP reads the configuration again."""
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Exit statuses: see the epilog."""
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="edged",
         description="Serves a small language model over ZeroMQ.",
@@ -26,7 +25,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--config", metavar="FILE", help="configuration (YAML); without it the defaults are in force")
     parser.add_argument("--version", action="version", version=f"edged {__version__}")
     parser.add_argument("--worker", default="edged.worker", metavar="MODULE", help=argparse.SUPPRESS)
-    arguments = parser.parse_args(argv)
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit statuses: see the epilog."""
+    arguments = parser().parse_args(argv)
     try:
         settings = config.load(arguments.config)
         log = Log(settings.log_level)

@@ -73,7 +73,7 @@ class ClientSide:
             self._counters["malformed"] += 1
             self._send(message.to, self._encode.error(None, WireError(Code.BAD_REQUEST, message.wrong)))
             return
-        caller = Caller(message.identity, message.to, message.max_priority)
+        caller = Caller(message.identity, message.to, message.max_priority, message.max_queued)
         try:
             request = codec.decode(
                 message.body, self._config.limits, control=name == "control", socket_type=message.socket_type

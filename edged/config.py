@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from edged import config_watchdog, yamlfile
+from edged import config_metrics, config_watchdog, yamlfile
+from edged.config_metrics import Metrics
 from edged.config_types import SHA256, Count, Natural, Seconds, SecondsOrNone, Section, Text
 from edged.config_watchdog import Heat, Memory, Pacing, Restart, Watchdog
 from edged.errors import ConfigError
@@ -31,6 +32,7 @@ __all__ = [
     "Limits",
     "Listen",
     "Memory",
+    "Metrics",
     "Model",
     "Pacing",
     "Profile",
@@ -113,6 +115,10 @@ class Defaults(Section, frozen=True):
 
 
 class Security(Section, frozen=True):
+    """Empty places: see `edged.places`; what lies there is read by `edged.keyring`."""
+
+    clients_dir: str = ""
+    server_key: str = ""
     allow_insecure_tcp: bool = False
     group: str | None = None
     ban_s: SecondsOrNone = 60
@@ -148,6 +154,7 @@ class Config(Section, frozen=True):
     security: Security = Security()
     watchdog: Watchdog = Watchdog()
     journal: Literal["ram", "disk", "off"] = "ram"
+    metrics: Metrics = Metrics()
     health_interval_s: Seconds = 5
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -206,6 +213,11 @@ def parse(data: object, name: str) -> Config:
             config.model, path=_expand(config.model.path) or str(models_dir() / EMBEDDED_MODEL)
         ),
         profiles=[msgspec.structs.replace(p, model=_expand(p.model)) if p.model else p for p in config.profiles],
+        security=msgspec.structs.replace(
+            config.security,
+            clients_dir=_expand(config.security.clients_dir),
+            server_key=_expand(config.security.server_key),
+        ),
     )
     _check(config, name)
     return config
@@ -217,7 +229,13 @@ def _expand(path: str) -> str:
 
 def _check(config: Config, name: str) -> None:
     """Rules that tie keys together."""
-    for key, directory in (("runtime_dir", config.runtime_dir), ("state_dir", config.state_dir)):
+    security = config.security
+    for key, directory in (
+        ("runtime_dir", config.runtime_dir),
+        ("state_dir", config.state_dir),
+        ("security.clients_dir", security.clients_dir or "/"),
+        ("security.server_key", security.server_key or "/"),
+    ):
         if not os.path.isabs(directory) or "\0" in directory:
             raise ConfigError(name, key, "an absolute path", show(directory))
     for key, endpoints in (
@@ -226,7 +244,7 @@ def _check(config: Config, name: str) -> None:
         ("listen.control", [config.control_endpoint]),
     ):
         for endpoint in endpoints:
-            _check_endpoint(config, name, key, endpoint)
+            _check_endpoint(name, key, endpoint)
     every = [*config.request_endpoints, *config.stream_endpoints, config.control_endpoint]
     for endpoint in every:
         if every.count(endpoint) > 1:
@@ -243,6 +261,7 @@ def _check(config: Config, name: str) -> None:
         expected = f"at most limits.max_tokens ({config.limits.max_tokens})"
         raise ConfigError(name, "defaults.max_tokens", expected, str(config.defaults.max_tokens))
     config_watchdog.check(config.watchdog, name)
+    config_metrics.check(config.metrics, name)
 
 
 def doubts(config: Config) -> list[str]:
@@ -253,7 +272,7 @@ def doubts(config: Config) -> list[str]:
     return [f"watchdog.restart.max is {deaths}: with less than {least} a request that kills its workers is not found"]
 
 
-def _check_endpoint(config: Config, name: str, key: str, endpoint: str) -> None:
+def _check_endpoint(name: str, key: str, endpoint: str) -> None:
     scheme, _, rest = endpoint.partition("://")
     if scheme == "ipc" and rest.startswith("/"):
         if len(os.fsencode(rest)) > UNIX_PATH_MAX:
@@ -262,9 +281,6 @@ def _check_endpoint(config: Config, name: str, key: str, endpoint: str) -> None:
         host, _, port = rest.rpartition(":")
         if not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65535:
             raise ConfigError(name, key, "tcp://ADDRESS:PORT", show(endpoint))
-        if not config.security.allow_insecure_tcp:
-            expected = "ipc:// (TCP needs CURVE, which this version has not got, or security.allow_insecure_tcp: true)"
-            raise ConfigError(name, key, expected, show(endpoint))
     else:
         also = "" if key == "listen.control" else " or tcp://ADDRESS:PORT"
         raise ConfigError(name, key, f"ipc:///absolute/path{also}", show(endpoint))

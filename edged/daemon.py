@@ -43,6 +43,7 @@ from edged.transcriptside import TranscriptSide
 from edged.watchdog.supervisor import Supervisor
 from edged.watchside import WatchSide
 from edged.wire import codec
+from edged.wire.auth import Refusal
 from edged.wire.endpoints import Endpoints
 from edged.workerside import WorkerSide, place
 
@@ -53,6 +54,9 @@ EXIT_BROKEN: Final = 70
 """EX_SOFTWARE of sysexits(3)."""
 
 LONGEST_POLL_S: Final = 60.0
+
+REFUSED_LINE_S: Final = 5.0
+"""Between two lines about peers that were not let in."""
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -73,6 +77,7 @@ class Daemon:
         self._counters: Counter[str] = Counter()
         self._stop_at: float | None = None
         self._broken_turns = 0
+        self._refused_at = float("-inf")
         self._signals: list[int] = []
         self._waker, self._wakes = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         for end in (self._waker, self._wakes):
@@ -102,6 +107,7 @@ class Daemon:
             worker=self._worker,
             watch=self._watch,
             apply=self._apply,
+            revoke=self._revoke,
             log=log,
         )
         self._transcripts = TranscriptSide(
@@ -124,6 +130,8 @@ class Daemon:
             transcripts=self._transcripts,
             journal=self._journal,
             publish=self._system,
+            wake=self._wake,
+            log=log,
             counters=self._counters,
         )
         self._clients = ClientSide(
@@ -152,6 +160,7 @@ class Daemon:
         facts = {"version": __version__, "pid": os.getpid(), "instance": self._codec.instance}
         self.log.info("started", **facts, config=self.config.path, request=",".join(self.config.request_endpoints))
         self._journal.recover(time.monotonic())
+        self._expel(time.monotonic())  # keys may have gone meanwhile
         self._supervisor.begin()
         try:
             while not self._finished(time.monotonic()):
@@ -160,6 +169,7 @@ class Daemon:
             return EXIT_BROKEN
         finally:
             self._watch.stop()
+            self._observe.stop()
             self._journal.close(time.monotonic())
             self._supervisor.stop()
             self._transcripts.stop()
@@ -185,7 +195,7 @@ class Daemon:
         for number in self._take_signals(ready):
             self._signal(number, now)
         if self._endpoints.zap in ready:
-            self._endpoints.authenticate(now)
+            self._refused(self._endpoints.authenticate(now), now)
         if self._endpoints.stream in ready:
             self._subscriptions.read(now)
         if self._endpoints.control in ready:
@@ -261,6 +271,29 @@ class Daemon:
         self._endpoints.reconfigure(config)
         self._clients.reconfigure(config)
         self._observe.reconfigure(config)
+
+    # ---- keys ------------------------------------------------------------------------------------------------
+
+    def _revoke(self, now: float) -> None:
+        """Keys are gone: libzmq cannot cut one connection, so all are; honest clients come back by themselves.
+
+        Operators stay: one of them waits for the answer.
+        """
+        self._endpoints.rebind(now, control=False)
+        self._subscriptions.cut(now)
+        self._expel(now)
+
+    def _expel(self, now: float) -> None:
+        self._do(self._broker.expel(self._endpoints.knows, now), now)
+
+    def _refused(self, refusal: Refusal | None, now: float) -> None:
+        """One line in a while: a stranger must not fill the log."""
+        if refusal is None:
+            return
+        self._counters["refused_peers"] += 1
+        if now >= self._refused_at:
+            self._refused_at = now + REFUSED_LINE_S
+            self.log.warning("peer_refused", address=refusal.address, why=refusal.why, key=refusal.key)
 
     # ---- doing what the broker says --------------------------------------------------------------------------
 

@@ -11,10 +11,12 @@ from typing import Any, Final
 import msgspec
 
 from edged import config as configuration
+from edged import keyring
 from edged import messages as m
 from edged.broker.broker import Broker
 from edged.config import Config
 from edged.errors import Code, ConfigError, WireError
+from edged.keyring import Keyring
 from edged.observe.log import Log
 from edged.watchdog.change import Wish
 from edged.watchdog.line import Step
@@ -30,7 +32,7 @@ Verb = m.Reload | m.ProfileRequest | m.ConfigRequest
 
 
 class OperatorSide:
-    """`apply` puts a new configuration in force in the loop itself."""
+    """`apply` puts a new configuration in force in the loop itself; `revoke` ends connections of keys that are gone."""
 
     def __init__(
         self,
@@ -42,6 +44,7 @@ class OperatorSide:
         worker: WorkerSide,
         watch: WatchSide,
         apply: Callable[[Config], None],
+        revoke: Callable[[float], None],
         log: Log,
     ) -> None:
         self._config = config
@@ -51,6 +54,7 @@ class OperatorSide:
         self._worker = worker
         self._watch = watch
         self._apply = apply
+        self._revoke = revoke
         self._log = log
 
     def asked(self, verb: Verb, now: float) -> dict[str, Any]:
@@ -66,26 +70,39 @@ class OperatorSide:
     # ---- the configuration -----------------------------------------------------------------------------------
 
     def hangup(self, now: float) -> None:
-        """SIGHUP: all of the new configuration, or nothing."""
+        """SIGHUP: all of the new configuration and of the keys, or nothing."""
         try:
-            self._configure(self._read(), now)
+            self._configure(*self._read(), now)
         except ConfigError as error:
             self._log.error("configuration_refused", error=str(error))
 
     def _configuration(self, now: float, *, apply: bool) -> dict[str, Any]:
         try:
-            config = self._read()
+            config, keys = self._read()
         except ConfigError as error:
             raise WireError(Code.BAD_REQUEST, str(error)) from None
         fields: dict[str, Any] = {"config": config.path, "applied": apply}
         if self._endpoints.differ(config):
             fields["needs_restart"] = ["listen", "runtime_dir"]
-        return fields | ({"reloading": self._configure(config, now)} if apply else {})
+        return fields | ({"reloading": self._configure(config, keys, now)} if apply else {})
 
-    def _read(self) -> Config:
-        return configuration.load(None if self._config.path == "defaults" else self._config.path, again=True)
+    def _read(self) -> tuple[Config, Keyring | None]:
+        """The keys are those for the endpoints that are bound; those of the configuration must be right too."""
+        config = configuration.load(None if self._config.path == "defaults" else self._config.path, again=True)
+        keys = keyring.load(config)
+        if self._endpoints.differ(config):
+            keys = keyring.load(msgspec.structs.replace(config, listen=self._config.listen))
+        return config, keys
 
-    def _configure(self, config: Config, now: float) -> bool:
+    def _rekey(self, keys: Keyring | None, now: float) -> None:
+        """Only client keys change while it runs."""
+        if (None if keys is None else keys.public) != self._endpoints.public_key:
+            self._log.warning("server_key_unchanged", why="the key of the box changes at a restart only")
+        if keys is not None and self._endpoints.rekey(keys):
+            self._log.warning("keys_revoked", why="all connections are cut; who has a key comes back by itself")
+            self._revoke(now)
+
+    def _configure(self, config: Config, keys: Keyring | None, now: float) -> bool:
         """Whether the worker is replaced for it."""
         if self._endpoints.differ(config):
             self._log.warning("listen_unchanged", why="endpoints change at a restart only")
@@ -96,6 +113,7 @@ class OperatorSide:
         self._config = config
         name = self._watch.wanted
         self._apply(config)
+        self._rekey(keys, now)
         self._worker.healed()
         self._watch.reconfigure(config)
         plan = Plan(config, self._index(config, name))

@@ -27,10 +27,46 @@ def default_state_dir() -> str:
     return str(Path(xdg) / "edged") if xdg else str(Path.home() / ".local/state/edged")
 
 
+SYSTEM_CONFIG = "/etc/edged"
+SERVER_KEY = "keys/server.key_secret"
+"""Below the configuration's directory."""
+CREDENTIAL = "keys_server.key_secret"
+"""systemd's name for it, with LoadCredential=keys:/etc/edged/keys (systemd.exec(5))."""
+
+
+def user_config() -> str:
+    """`$XDG_CONFIG_HOME/edged`, else `~/.config/edged`."""
+    xdg = os.environ.get("XDG_CONFIG_HOME")
+    return str((Path(xdg) if xdg else Path.home() / ".config") / "edged")
+
+
+def clients_dir() -> str:
+    """`/etc/edged/clients` if there, else `clients` in the user's configuration (protocol 9)."""
+    system = f"{SYSTEM_CONFIG}/clients"
+    return system if os.path.isdir(system) else f"{user_config()}/clients"
+
+
+def credentials_dir() -> str | None:
+    """Where systemd puts the unit's credentials."""
+    return os.environ.get("CREDENTIALS_DIRECTORY")
+
+
+def server_key() -> str:
+    """The credential if there, else `/etc/edged/keys/server.key_secret` if there, else the user's."""
+    credentials = credentials_dir()
+    places = [f"{credentials}/{CREDENTIAL}"] if credentials else []
+    places.append(f"{SYSTEM_CONFIG}/{SERVER_KEY}")
+    return next((place for place in places if os.path.exists(place)), f"{user_config()}/{SERVER_KEY}")
+
+
 def models_dir() -> Path:
-    """`/var/lib/edged/models` if there, else `$XDG_DATA_HOME/edged/models`, else `~/.local/share/edged/models`."""
+    """`/var/lib/edged/models` if there (also if closed to us), else `$XDG_DATA_HOME/edged/models`, else
+    `~/.local/share/edged/models`."""
     system = Path("/var/lib/edged/models")
-    if system.is_dir():
+    try:
+        if system.is_dir():
+            return system
+    except PermissionError:  # the state directory of a service, which is for its group
         return system
     xdg = os.environ.get("XDG_DATA_HOME")
     return (Path(xdg) if xdg else Path.home() / ".local/share") / "edged/models"

@@ -66,7 +66,12 @@ class Subscriptions:
         self._counters["tainted"] += 1
         self._log.warning("stream_tainted", why=why, peer=frame.address, identity=frame.identity)
         self._shares.clear()
-        self._endpoints.rebind_stream(frame.address, now)
+        self._endpoints.rebind_stream(frame.address, now, frame.key)
+        self._topics.rebound(now)
+
+    def cut(self, now: float) -> None:
+        """All sockets were bound anew: nobody is subscribed any more."""
+        self._shares.clear()
         self._topics.rebound(now)
 
     def _subscribe(self, topic: bytes, identity: str | None, connection: str | None, now: float) -> None:

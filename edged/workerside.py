@@ -47,6 +47,7 @@ class WorkerSide:
         self._slots: m.Slots | None = None
         self._cache: m.CacheFacts | None = None
         self._saved = False
+        self._ends: Counter[str] = Counter()
         self._kept = ""  # why what was wished for does not serve
         self._started = time.monotonic()
         self.watch: WatchSide | None = None  # the other half; the daemon brings them together
@@ -100,7 +101,7 @@ class WorkerSide:
     def _happened(self, happenings: Iterable[Happening], now: float) -> None:
         for happening in happenings:
             match happening:
-                case m.Prompted() | m.Prefilled() | m.Sampled() | m.Done() | m.Refused():
+                case m.Prompted() | m.Prefilled() | m.Sampled() | m.Done() | m.Refused() | m.Gone():
                     self._heard(happening, now)
                 case m.Tokenized() | m.Embedded() | m.Warmed():
                     self._heard(happening, now)
@@ -153,6 +154,7 @@ class WorkerSide:
 
     def _lost(self, lost: Lost, now: float) -> None:
         self._slots = self._cache = None
+        self._ends[lost.cause] += 1
         running = sum(request.shown == "running" for request in self._broker.lives.table)
         if lost.planned:
             self._log.info("worker_left", reason=lost.cause, carried=running)
@@ -222,6 +224,7 @@ class WorkerSide:
                 *supervisor.warnings(now),
             ],
             watch={**watch, "reload": supervisor.under_way(now)},
+            ends=self._ends,
         )
 
 

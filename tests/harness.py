@@ -21,6 +21,8 @@ import zmq
 
 from edged.system.ramdir import ram_dir
 
+Prepare = Callable[[zmq.Socket[Any]], None]
+
 TESTS = Path(__file__).parent
 WAIT_S = 30.0
 """How long a test waits for something that should come at once: only a broken daemon makes it wait."""
@@ -199,10 +201,13 @@ def running(directory: Path, **keys: Any) -> Iterator[Daemon]:
 class Client:
     """A DEALER with a frame of its own to correlate by; every receive has a deadline."""
 
-    def __init__(self, context: zmq.Context[Any], endpoint: str) -> None:
+    def __init__(self, context: zmq.Context[Any], endpoint: str, prepare: Prepare | None = None) -> None:
+        """`prepare`: what is to be done with the socket before it connects, such as giving it keys."""
         self.socket = context.socket(zmq.DEALER)
         self.socket.linger = 0
         self.socket.rcvhwm = 0
+        if prepare is not None:
+            prepare(self.socket)
         self.socket.connect(endpoint)
         self._count = 0
 
@@ -252,10 +257,14 @@ class Client:
 class Subscriber:
     """A SUB; `events` collects up to `end`, applying snapshots as protocol 4 says."""
 
-    def __init__(self, context: zmq.Context[Any], endpoint: str, topic: str | bytes) -> None:
+    def __init__(
+        self, context: zmq.Context[Any], endpoint: str, topic: str | bytes, prepare: Prepare | None = None
+    ) -> None:
         self.socket = context.socket(zmq.SUB)
         self.socket.linger = 0
         self.socket.rcvhwm = 0
+        if prepare is not None:
+            prepare(self.socket)
         self.socket.connect(endpoint)
         if topic:
             self.subscribe(topic)

@@ -6,6 +6,7 @@ A prompt is words `key=value`:
     delay=0.01   seconds a token takes (default 0); events on the link are served meanwhile
     chunks=3     prompt chunks (default 1), `pdelay` seconds each
     die=KILL@7   sends itself that signal when it has said 7 tokens (`die=KILL@0`: when it starts)
+    deaf=0.5     before it dies it reads nothing for so long
     refuse=context_overflow
     word=…       what each token says, instead of "t0 ", "t1 ", …
     tag=x        tokens are "x0 ", "x1 ", …
@@ -44,6 +45,7 @@ from edged.messages import (
     Down,
     Embed,
     Embedded,
+    Gone,
     Load,
     LoadFailed,
     Loading,
@@ -121,6 +123,7 @@ class Run:
                 time.sleep(60)
         name, _, after = self.script.get("die", "").partition("@")
         if name and self.said >= int(after):
+            time.sleep(float(self.script.get("deaf", 0)))
             os.kill(os.getpid(), getattr(signal, f"SIG{name}"))
 
 
@@ -208,7 +211,7 @@ class Worker:
             case Abort(rid=rid):
                 self.waiting = [run for run in self.waiting if run.start.rid != rid]
                 self.running = [run for run in self.running if run.start.rid != rid]
-                self.say(self.slots())
+                self.say(Gone(rid), self.slots())
             case Tokenize(rid=rid, text=text, messages=messages):
                 size = len(text or "".join(m.content for m in messages or []))
                 self.say(Tokenized(rid, list(range(size)), size < 100))

@@ -6,7 +6,8 @@ worker, or replacing a running request); then round robin over identities; FIFO 
 A request that may not go now keeps its place and is passed over: it is held by its session (`edged.broker.sessions`),
 its acceptance is not on the disk yet (`edged.broker.ledger`), or the level holds it (`gives`, see `edged.broker.gate`).
 
-Limits: `limits.queue` over all and `limits.queue_per_identity` for one caller count what waits here. What returns to
+Limits: `limits.queue` over all and `limits.queue_per_identity` for one caller (or its key's `max_queued`) count what
+waits here. What returns to
 the head was admitted before and is never refused.
 """
 
@@ -108,11 +109,13 @@ class Queue:
     def share(self, identity: str) -> int:
         return self._share.get(identity, 0)
 
-    def refusal(self, identity: str, limits: Limits, retry_after_ms: int) -> WireError | None:
-        """`busy` when the queue, or this caller's share of it, is full; else None."""
+    def refusal(self, identity: str, limits: Limits, retry_after_ms: int, share: int | None = None) -> WireError | None:
+        """`busy` when the queue, or this caller's share of it, is full; else None. `share`: one of its own."""
         if len(self) >= limits.queue:
             message = f"the queue is full ({len(self)} of limits.queue {limits.queue} waiting)"
-        elif self.share(identity) >= limits.queue_per_identity:
+        elif share is not None and self.share(identity) >= share:
+            message = f"your share of the queue is full (max_queued of your key is {share})"
+        elif share is None and self.share(identity) >= limits.queue_per_identity:
             message = f"your share of the queue is full (limits.queue_per_identity is {limits.queue_per_identity})"
         else:
             return None

@@ -10,7 +10,10 @@ take the innocent with it, so that **one blame before that limit it is a suspect
 
 * it is given when everything else that the worker has is proven, and nothing more is given until it is proven itself;
 * while it waits for that, nothing else is given: those that run prove themselves or end;
-* beside it no errand is begun: nobody is blamed for these (they end with the worker, and are not repeated).
+* beside it there is no errand: nobody is blamed for these (they end with the worker, and are not repeated). It waits
+  until those that were begun are done, and none is begun while something waits so, nor during the trial;
+* what was aborted counts as the worker's until that says `Gone`, as proven as it was then: the worker may be in the
+  midst of it, or its thread that prepares, and die of it before it reads the `Abort`.
 
 So an innocent suspect never stands beside one that may be guilty; a guilty one dies on trial and is ended. One
 poisonous request costs `max_restarts` + 1 deaths, as many as without others. A trial is not held before the last
@@ -45,7 +48,9 @@ def blame(request: Request) -> None:
     request.blamed_at = request.progress
 
 
-def may_go(request: Request, beside: Iterable[Request], most: int) -> bool:
-    """Whether it may be given to the worker that has `beside`."""
+def may_go(request: Request, beside: Iterable[Request], most: int, *, errands: bool = False) -> bool:
+    """Whether it may be given to the worker that has `beside`, and `errands` or none; what is leaving it included."""
     on_trial = suspect(request, most)
+    if on_trial and errands:
+        return False
     return not any(suspect(other, most) or (on_trial and not proven(other)) for other in beside)

@@ -32,6 +32,7 @@ from edged.messages import (
     Embedded,
     EmbedRequest,
     Generate,
+    Gone,
     Prefilled,
     Prompted,
     Refused,
@@ -60,7 +61,7 @@ Asked = (
     | Drain
     | Resume
 )
-Output = Prompted | Prefilled | Sampled | Done | Refused | Tokenized | Embedded | Warmed
+Output = Prompted | Prefilled | Sampled | Done | Refused | Gone | Tokenized | Embedded | Warmed
 
 
 class Broker:
@@ -104,6 +105,8 @@ class Broker:
 
     def heard(self, output: Output, now: float) -> list[Instruction]:
         """What the worker made."""
+        if isinstance(output, Gone):
+            return self.lives.gone(output.rid)
         if isinstance(output, Tokenized | Embedded | Warmed):
             return self.errands.heard(output)
         if isinstance(output, Refused):
@@ -159,9 +162,10 @@ class Broker:
 
     @property
     def has_work(self) -> bool:
-        """The worker owes something."""
+        """The worker owes something: a request, an errand, or word that it has let go of one."""
         lives = self.lives
-        return len(lives.table) - len(lives.queue) - lives.sessions.away > 0 or len(self.errands) > 0
+        given = len(lives.table) - len(lives.queue) - lives.sessions.away
+        return given > 0 or bool(lives.errands) or bool(lives.leaving)
 
     def live_names(self) -> list[str]:
         """Checkpoints that a worker which starts now must leave alone: of what is carried on, and of what the present
@@ -190,6 +194,10 @@ class Broker:
             if request.state is State.STORING and request.talk is not None:
                 out += self.lives.close(request, now, request.talk.fields, stored=False)
         return out + self.errands.end_all(error) + self._lookups.end_all(error)
+
+    def expel(self, knows: Callable[[str], bool], now: float) -> list[Instruction]:
+        """`knows` tells of an identity whether anybody may still come as it: what the others own ends."""
+        return self._carrying.expel(knows, now) + self.errands.expel(knows)
 
     def tick(self, now: float) -> list[Instruction]:
         """What was not written in time comes first: it is not to be told as waiting."""

@@ -14,6 +14,8 @@ request with text ends by `length` in the name of the model that wrote it; one w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from edged.broker import blame
 from edged.broker.gate import Phase
 from edged.broker.instructions import Instruction, Tell
@@ -33,6 +35,7 @@ class Carrying:
         lives = self._lives
         if lives.gate.phase is Phase.READY:
             lives.gate.phase = Phase.REPLACING
+        lives.no_worker()
         taken = [r for r in lives.table if r.with_worker]
         out: list[Instruction] = []
         for request in sorted(taken, key=lambda r: r.given, reverse=True):
@@ -111,9 +114,23 @@ class Carrying:
 
         What is being stored has its answer, and ends by itself.
         """
+        return self._end_those(lambda _: True, error, now)
+
+    def expel(self, knows: Callable[[str], bool], now: float) -> list[Instruction]:
+        """Callers whose keys were revoked: their requests end, their results go. Sessions stay (ADR 20)."""
+        lives = self._lives
+        error = WireError(Code.FORBIDDEN, "this caller's key was revoked")
+        out = self._end_those(lambda request: not knows(request.identity), error, now)
+        for kept in lives.results:
+            if not knows(kept.identity):
+                lives.results.drop(*kept.key)
+        return out
+
+    def _end_those(self, which: Callable[[Request], bool], error: WireError, now: float) -> list[Instruction]:
+        """What waits comes first: it is not to be given to the worker."""
         out: list[Instruction] = []
         for request in sorted(self._lives.table, key=lambda r: r.state is not State.QUEUED):
-            if request.state is not State.STORING:
+            if request.state is not State.STORING and which(request):
                 out += self._lives.fail(request, now, error)
         return out
 

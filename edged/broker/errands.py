@@ -3,7 +3,8 @@
 Each is asked once and answered once: by the worker, or by an error when it dies, takes too long or the service stops.
 An errand that is given up is aborted in the worker too. Nothing is kept of it: no text, no result, no repetition.
 
-None is begun beside a request that is on trial (`edged.broker.blame`): it would bear the errand's blame.
+None is begun beside a request that is on trial, or while something waits because of a trial: a suspect would bear the
+errand's blame, or wait for ever (`edged.broker.blame`).
 
 Bounded, by kind: so many at a time, so many of one caller; and all of them together by the bytes of their texts, which
 lie in the link and in the worker until they are done. Over it: `busy`. `tokenize` is cheap and answered also while an
@@ -12,6 +13,7 @@ operator drains; `embed` and `warm` are work and refused as `generate` is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -102,6 +104,7 @@ class Errands:
             return [Refuse(caller.to, body.id, error)]
         rid = self._lives.new_rid()
         within_s = kind.deadline_s or self._lives.config.defaults.deadline_ms / 1000
+        self._lives.errands.add(rid)
         self._pending[rid] = _Pending(kind, caller, body.id, size, now + within_s, within_s)
         return [Tell(_down(rid, body, caller.identity))]
 
@@ -116,7 +119,7 @@ class Errands:
         own = sum(1 for p in alike if p.caller.identity == identity)
         held = sum(p.size for p in self._pending.values())
         full = len(alike) >= kind.most or own >= kind.share or (held > 0 and held + size > MAX_HELD)
-        if gate.clogged or full or self._lives.trial:
+        if gate.clogged or full or self._lives.trial or self._lives.on_trial:
             return WireError(Code.BUSY, f"too many `{kind.name}` at once", 1000 if kind.work else 100)
         return None
 
@@ -125,23 +128,24 @@ class Errands:
     def heard(self, message: Answer) -> list[Instruction]:
         """Nothing when it answers no errand that is pending."""
         pending = self._pending.pop(message.rid, None)
-        if pending is None:
-            return []
+        return [] if pending is None else [self._answer(pending, message), *self._lives.gone(message.rid)]
+
+    def _answer(self, pending: _Pending, message: Answer) -> Instruction:
         to = pending.caller.to
         match pending.kind.name, message:
             case _, Refused(code=code, message=why):
                 known = Code(code) if code in PASSED_ON else Code.INTERNAL
-                return [Refuse(to, pending.id, WireError(known, why))]
+                return Refuse(to, pending.id, WireError(known, why))
             case "tokenize", Tokenized(tokens=tokens, fits=fits):
                 if len(tokens) > MAX_TOKENS:
                     error = WireError(Code.TOO_LARGE, f"{len(tokens)} tokens; at most {MAX_TOKENS} are listed")
-                    return [Refuse(to, pending.id, error)]
-                return [Reply(to, pending.id, {"tokens": tokens, "count": len(tokens), "fits": fits})]
+                    return Refuse(to, pending.id, error)
+                return Reply(to, pending.id, {"tokens": tokens, "count": len(tokens), "fits": fits})
             case "embed", Embedded():
-                return [self._embedded(pending, message)]
+                return self._embedded(pending, message)
             case "warm", Warmed(tokens=count, cached=cached):
-                return [Reply(to, pending.id, {"tokens": count, "cached_tokens": cached})]
-        return [Refuse(to, pending.id, WireError(Code.INTERNAL, "the worker answered something else"))]
+                return Reply(to, pending.id, {"tokens": count, "cached_tokens": cached})
+        return Refuse(to, pending.id, WireError(Code.INTERNAL, "the worker answered something else"))
 
     def _embedded(self, pending: _Pending, message: Embedded) -> Instruction:
         size = sum(len(vector) for vector in message.vectors)
@@ -165,6 +169,13 @@ class Errands:
         out: list[Instruction] = [Refuse(p.caller.to, p.id, error) for p in self._pending.values()]
         self._pending.clear()
         return out
+
+    def expel(self, knows: Callable[[str], bool]) -> list[Instruction]:
+        """Those of callers that are not known any more are given up; their connections are cut."""
+        gone = [rid for rid, p in self._pending.items() if not knows(p.caller.identity)]
+        for rid in gone:
+            del self._pending[rid]
+        return [Tell(Abort(rid)) for rid in gone]
 
     def tick(self, now: float) -> list[Instruction]:
         out: list[Instruction] = []

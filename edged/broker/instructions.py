@@ -25,11 +25,13 @@ class Address(Struct, frozen=True):
 
 
 class Caller(Struct, frozen=True):
-    """Who asks, where the answer goes, and the highest priority this caller may use."""
+    """Who asks, where the answer goes, and what this caller may: the highest priority, and its own share of the queue
+    (None: `limits.queue_per_identity`)."""
 
     identity: str
     to: Address
     max_priority: Priority = "high"
+    max_queued: int | None = None
 
 
 class Reply(Struct, frozen=True):

@@ -49,6 +49,8 @@ class Lives:
         self.fingerprint = ""  # of the model
         self.sequences = 0
         self.on_trial = False  # something waits because of a trial (`edged.broker.blame`)
+        self.leaving: dict[int, Request] = {}  # ended and aborted, and the worker may be at them: it did not say `Gone`
+        self.errands: set[int] = set()  # that the worker has, those included that are leaving it
         self.table = Table()
         self.queue = Queue(self.gate.gives)
         self.results = Results()
@@ -82,8 +84,9 @@ class Lives:
             request = self.queue.first(sessions=self.sessions.fetching < free)
             if request is None:
                 break
-            beside = (other for other in self.table if other.with_worker)
-            self.on_trial = not blame.may_go(request, beside, self.config.limits.max_restarts)
+            beside = [*(other for other in self.table if other.with_worker), *self.leaving.values()]
+            most, errands = self.config.limits.max_restarts, bool(self.errands)
+            self.on_trial = not blame.may_go(request, beside, most, errands=errands)
             if self.on_trial:
                 break
             self.queue.take(request)
@@ -101,6 +104,17 @@ class Lives:
         """The worker has a suspect (`edged.broker.blame`)."""
         most = self.config.limits.max_restarts
         return any(r.with_worker and blame.suspect(r, most) for r in self.table)
+
+    def gone(self, rid: int) -> list[Instruction]:
+        """The worker has let go of what it was told to abort, or of an errand: others may wait for that."""
+        self.leaving.pop(rid, None)
+        self.errands.discard(rid)
+        return self.dispatch() if self.on_trial else []
+
+    def no_worker(self) -> None:
+        """With it went what was leaving it, and its errands."""
+        self.leaving.clear()
+        self.errands.clear()
 
     # ---- telling ---------------------------------------------------------------------------------------------
 
@@ -162,9 +176,9 @@ class Lives:
         out: list[Instruction] = [] if told else self._forget(request)
         return out + self._end(request, now, body, error, outcome=str(error.code), aside=aside)
 
-    @staticmethod
-    def _forget(request: Request) -> list[Instruction]:
+    def _forget(self, request: Request) -> list[Instruction]:
         if request.with_worker:
+            self.leaving[request.rid] = request
             return [Tell(Abort(request.rid))]
         return [Tell(Discard(request.name))] if request.carried and request.state is State.QUEUED else []
 
@@ -285,6 +299,7 @@ class Lives:
         """Invariants over all parts, for tests and idle times."""
         self.table.check()
         self.results.check()
+        assert all(self.table.get(rid) is None for rid in self.leaving)
         assert len(self.queue) == sum(1 for r in self.table if r.state is State.QUEUED)
         self.sessions.check(list(self.table))
         for request in self.table:

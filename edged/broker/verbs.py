@@ -50,7 +50,7 @@ class Verbs:
             old = None
         if refusal is None and old is None:
             wait = lives.pace.retry_after_ms(len(lives.queue), lives.sequences)
-            refusal = lives.queue.refusal(caller.identity, lives.config.limits, wait)
+            refusal = lives.queue.refusal(caller.identity, lives.config.limits, wait, caller.max_queued)
         if refusal is not None:
             lives.pace.counters[f"refused_{refusal.code}"] += 1
             return [Refuse(caller.to, body.id, refusal)]

@@ -27,10 +27,21 @@ ANSWER_S = 5.0
 class Session:
     """The global options, and what follows from them."""
 
-    def __init__(self, path: str | None, endpoint: str | None, timeout: float | None, *, as_json: bool) -> None:
-        self._path = path
+    def __init__(
+        self,
+        path: str | None,
+        endpoint: str | None,
+        timeout: float | None,
+        *,
+        as_json: bool,
+        key: str | None = None,
+        server_key: tuple[str, ...] = (),
+    ) -> None:
+        self.path = path
         self._endpoint = endpoint
         self._timeout = timeout
+        self._key = key
+        self._server_key = server_key
         self.as_json = as_json
 
     def timeout(self, default: float = ANSWER_S) -> float:
@@ -39,7 +50,7 @@ class Session:
     @cached_property
     def config(self) -> config.Config:
         try:
-            return config.load(self._path or reach.default_config())
+            return config.load(self.path or reach.default_config())
         except ConfigError as error:
             fail(str(error), EXIT_CONFIG)
 
@@ -64,15 +75,17 @@ class Session:
         if why:
             fail(why, EXIT_NO_ANSWER)
         try:
-            with client.Client(endpoint) as found:
+            with client.Client(endpoint, key=self._key, server_key=self._server_key or None) as found:
                 yield found
         except client.ReplyError as error:
             if self.as_json:
                 print_json(error.raw)
             fail(error_words(error), EXIT_ERROR)
+        except client.NotAdmitted as error:
+            fail(str(error), EXIT_NO_ANSWER)
         except client.NoAnswer as error:
             fail(reach.silent(endpoint, error.waited_s), EXIT_NO_ANSWER)
-        except client.BadEndpoint as error:
+        except (client.BadEndpoint, client.BadKey) as error:
             fail(str(error), click.UsageError.exit_code)
 
     def call(self, op: str, *, control: bool = False, **fields: Any) -> dict[str, Any]:

@@ -38,9 +38,20 @@ def control(settings: config.Config) -> str:
 
 def _system_or(settings: config.Config, endpoint: str, name: str) -> str:
     """The system's daemon when there is none in the default place."""
-    here = settings.runtime_dir != places.default_runtime_dir() or os.path.exists(endpoint.removeprefix("ipc://"))
+    here = settings.runtime_dir != places.default_runtime_dir() or _there(endpoint.removeprefix("ipc://"))
     system = f"{SYSTEM_DIR}/{name}.sock"
-    return endpoint if here or not os.path.exists(system) else f"ipc://{system}"
+    return endpoint if here or not _there(system) else f"ipc://{system}"
+
+
+def _there(path: str) -> bool:
+    """Also when the directory is closed to this user: then that is what has to be said of it."""
+    try:
+        os.stat(path)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def control_beside(endpoint: str) -> str | None:

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from edged.client.attempts import STARTING
 from edged.client.bodies import new_id
 from edged.client.errors import (
     BadEndpoint,
+    BadKey,
     BadRequest,
     Busy,
     ContextOverflow,
@@ -27,6 +29,7 @@ from edged.client.errors import (
     LowMemory,
     MissingFeature,
     NoAnswer,
+    NotAdmitted,
     NotFound,
     Overheated,
     ReplyError,
@@ -37,7 +40,7 @@ from edged.client.errors import (
     UnsupportedVersion,
     WorkerLost,
 )
-from edged.client.reading import Accepted, Anew, Ended, Event, Piece, Prefill, Queued, Replaced
+from edged.client.reading import Accepted, Anew, Ended, Event, Piece, Postponed, Prefill, Queued, Replaced
 from edged.client.replies import (
     Embeddings,
     EmbedUsage,
@@ -63,11 +66,13 @@ if TYPE_CHECKING:
     from edged.client.aio import AsyncClient, AsyncStream
 
 __all__ = [
+    "STARTING",
     "Accepted",
     "Anew",
     "AsyncClient",
     "AsyncStream",
     "BadEndpoint",
+    "BadKey",
     "BadRequest",
     "Busy",
     "Client",
@@ -86,11 +91,13 @@ __all__ = [
     "LowMemory",
     "MissingFeature",
     "NoAnswer",
+    "NotAdmitted",
     "NotFound",
     "Overheated",
     "Pace",
     "Piece",
     "Pong",
+    "Postponed",
     "Prefill",
     "Progress",
     "Queued",

@@ -124,7 +124,10 @@ class Start(_Down, frozen=True):
 
 
 class Abort(_Down, frozen=True):
-    """Forget a request within one step; nothing more is said about it. Unknown numbers are ignored."""
+    """Forget a request within one step; nothing more is said about it but `Gone`, when nothing is left of it.
+
+    That comes later for one that is being prepared. For an unknown number it comes at once.
+    """
 
     rid: int
 

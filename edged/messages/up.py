@@ -130,6 +130,12 @@ class Refused(_Up, frozen=True):
     message: str
 
 
+class Gone(_Up, frozen=True):
+    """The answer to every `Abort`, unknown numbers included: nothing here runs or prepares it any more."""
+
+    rid: int
+
+
 class Tokenized(_Up, frozen=True):
     rid: int
     tokens: list[int]
@@ -204,6 +210,7 @@ Up = (
     | Sampled
     | Done
     | Refused
+    | Gone
     | Tokenized
     | Embedded
     | Warmed

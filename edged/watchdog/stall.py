@@ -1,6 +1,7 @@
 """Does it get on? Pure: the clock is an argument (design 4).
 
-Progress is a token sampled, read, replayed or embedded, or a request done with; while loading, more of the file read.
+Progress is a token sampled, read, replayed or embedded, or a request done with or let go; while loading, more of the
+file read.
 Only time in which there was work counts, and only time in which the daemon looked: after a gap between two looks (the
 box was suspended, the daemon itself stopped) the worker had no more of it than the daemon had, so a gap counts as a
 part of the bound and no more. A worker that stands still is therefore noticed after `bound_s`, at the latest one

@@ -3,11 +3,13 @@
 Every number with its reason:
 
 * MAXMSGSIZE, per frame: request and control 4 × `limits.request_bytes` (over it the peer is cut off), stream 1024 (a
-  topic has 37 bytes; the CURVE handshake to come needs some 300).
+  topic has 37 bytes; the CURVE handshake needs some 300).
 * SNDHWM, messages per peer: 1024 on `stream`, where an event is small; 256 on `request`, where a reply may have some
   100 kB and a peer may never read. More is dropped: a stream is `lagged`, a reply can be asked for again.
 * HANDSHAKE_IVL 5 s: who connects and says nothing gives the descriptor back.
 * heartbeats only on tcp (2 s, gone after 6 s): on ipc the kernel tells at once, and idle boxes stay idle.
+* CURVE for tcp listeners when there is a key, NULL for ipc, where the kernel tells who calls. A listener takes the
+  options as they are at its bind, so one socket serves both.
 * LINGER at the end `LINGER_MS`: last answers get out, a dead client delays the stop no longer than that.
 * no socket of ours is ever blocked on: NOBLOCK everywhere.
 """
@@ -40,25 +42,30 @@ def zap(context: zmq.Context[Socket]) -> Socket:
     return socket
 
 
-def router(context: zmq.Context[Socket], listeners: Sequence[Listener], max_frame_bytes: int) -> Socket:
-    """`request` or `control`: a send to a peer that is gone raises EHOSTUNREACH, to one that is full EAGAIN."""
+def router(
+    context: zmq.Context[Socket], listeners: Sequence[Listener], max_frame_bytes: int, secret: str | None
+) -> Socket:
+    """`request` or `control`: a send to a peer that is gone raises EHOSTUNREACH, to one that is full EAGAIN.
+
+    `secret`: the key of the box in Z85, for tcp.
+    """
     socket = context.socket(zmq.ROUTER)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
     socket.setsockopt(zmq.SNDHWM, HWM_REPLIES)
-    _bind(socket, listeners, max_frame_bytes)
+    _bind(socket, listeners, max_frame_bytes, secret)
     return socket
 
 
-def xpub(context: zmq.Context[Socket], listeners: Sequence[Listener]) -> Socket:
+def xpub(context: zmq.Context[Socket], listeners: Sequence[Listener], secret: str | None) -> Socket:
     """`stream`: nothing is delivered that was not approved by hand."""
     socket = context.socket(zmq.XPUB)
     socket.setsockopt(zmq.XPUB_MANUAL, 1)
     socket.setsockopt(zmq.SNDHWM, HWM_OUT)
-    _bind(socket, listeners, STREAM_FRAME_BYTES)
+    _bind(socket, listeners, STREAM_FRAME_BYTES, secret)
     return socket
 
 
-def _bind(socket: Socket, listeners: Sequence[Listener], max_frame_bytes: int) -> None:
+def _bind(socket: Socket, listeners: Sequence[Listener], max_frame_bytes: int, secret: str | None) -> None:
     socket.linger = LINGER_MS
     socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)
     socket.setsockopt(zmq.RCVHWM, HWM_IN)
@@ -70,6 +77,9 @@ def _bind(socket: Socket, listeners: Sequence[Listener], max_frame_bytes: int) -
         socket.setsockopt(zmq.HEARTBEAT_TTL, 6000 if tcp else 0)
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1 if tcp else -1)
         socket.setsockopt(zmq.IPV6, 1 if "[" in listener.endpoint else 0)
+        if secret is not None:
+            socket.setsockopt(zmq.CURVE_SECRETKEY, secret.encode())
+            socket.setsockopt(zmq.CURVE_SERVER, int(tcp))  # 0 sets the mechanism back to NULL
         socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
         socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
         socket.setsockopt(zmq.USE_FD, listener.duplicate())

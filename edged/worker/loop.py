@@ -17,6 +17,7 @@ from edged.messages import (
     Down,
     Embed,
     Forget,
+    Gone,
     Load,
     Pace,
     Quit,
@@ -39,7 +40,7 @@ from edged.worker.loading import Loaded
 from edged.worker.meter import CacheMeter, Meter, Pulse
 from edged.worker.mover import Mover
 from edged.worker.pacing import Pacer
-from edged.worker.prepare import Prepared, PreparedTexts
+from edged.worker.prepare import Dropped, Outcome, Prepared, PreparedTexts
 from edged.worker.prompt import Prompt
 from edged.worker.scheduler import Scheduler
 from edged.worker.stepper import Stepper
@@ -184,9 +185,10 @@ class Loop:
         self._embedding.abort(rid)
         if rid in self._preparing:
             self._carrier.discard(self._preparing.pop(rid))
-            self._prepare.drop(rid)
         if rid in self._stepper.requests:
             self._stepper.forget(rid)
+        if not self._prepare.drop(rid):
+            self._channel.send(Gone(rid))
 
     def _save(self, seconds: float) -> None:
         if self._archive is None:
@@ -209,8 +211,10 @@ class Loop:
         if self._archive is not None:
             self._archive.close(remove_ram=not carry, timeout=max(0.0, last - time.monotonic()))
 
-    def _prepared(self, done: Prepared | PreparedTexts) -> None:
+    def _prepared(self, done: Outcome) -> None:
         match done:
+            case Dropped(rid=rid):
+                self._channel.send(Gone(rid))
             case Prepared(job=Tokenize(rid=rid), result=result):
                 if isinstance(result, list):
                     self._channel.send(Tokenized(rid, result, len(result) + 1 <= self._engine.cells))

@@ -1,7 +1,7 @@
 """The prepare thread: templates, tokenizing and grammars, off the decode loop.
 
 Jobs go in by a queue and come back, in order, by another; an eventfd wakes the loop when it sleeps. The thread keeps
-to the spare CPUs. It holds no request state: a job that was aborted meanwhile is dropped by the loop.
+to the spare CPUs. It holds no request state: a job that was aborted meanwhile comes back as `Dropped`, done or not.
 """
 
 from __future__ import annotations
@@ -47,6 +47,16 @@ class PreparedTexts:
 
     job: Embed
     result: list[array[int]] | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A job that nobody waited for any more: the thread is not at it and will not be."""
+
+    rid: int
+
+
+Outcome = Prepared | PreparedTexts | Dropped
 
 
 class PromptMaker:
@@ -116,7 +126,8 @@ class Prepare:
         self._maker, self._cpus = maker, set(cpus)
         self._prompts = Prompts(maker.tokens, maker.count, cells=cells, exact=exact)
         self._jobs: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        self._done: deque[Prepared | PreparedTexts] = deque()
+        self._done: deque[Outcome] = deque()
+        self._inside: set[int] = set()  # the loop's: put and not taken
         self._dropped: set[int] = set()
         self.wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
@@ -124,15 +135,28 @@ class Prepare:
         threading.Thread(target=self._run, name="prepare", daemon=True).start()
 
     def put(self, job: Job) -> None:
+        self._inside.add(job.rid)
         self._jobs.put(job)
 
-    def drop(self, rid: int) -> None:
-        """A job that nobody waits for: it is skipped, unless it is being done."""
+    def drop(self, rid: int) -> bool:
+        """A job that nobody waits for: it is skipped, unless it is being done. False: it is not here; else `take`
+        brings a `Dropped`."""
+        if rid not in self._inside:
+            return False
         self._dropped.add(rid)
+        return True
 
-    def take(self) -> list[Prepared | PreparedTexts]:
-        """What is done by now. No system call: it is asked before every step."""
-        return [self._done.popleft() for _ in range(len(self._done))]
+    def take(self) -> list[Outcome]:
+        """What is done by now, each job once. No system call: it is asked before every step."""
+        return [self._taken(self._done.popleft()) for _ in range(len(self._done))]
+
+    def _taken(self, done: Outcome) -> Outcome:
+        rid = done.rid if isinstance(done, Dropped) else done.job.rid
+        self._inside.discard(rid)
+        if rid not in self._dropped:
+            return done
+        self._dropped.discard(rid)
+        return Dropped(rid)
 
     def clear(self) -> None:
         """Takes the wake-up back; before `take`, so that none is lost."""
@@ -144,11 +168,13 @@ class Prepare:
             os.sched_setaffinity(0, self._cpus)
         while True:
             job = self._jobs.get()
-            if job.rid in self._dropped:
-                self._dropped.discard(job.rid)
-                continue
-            self._done.append(self._texts(job) if isinstance(job, Embed) else self._work(job))
+            self._done.append(self._do(job))
             os.eventfd_write(self.wake, 1)
+
+    def _do(self, job: Job) -> Outcome:
+        if job.rid in self._dropped:
+            return Dropped(job.rid)
+        return self._texts(job) if isinstance(job, Embed) else self._work(job)
 
     def _work(self, job: Prompted) -> Prepared:
         form = Form()

@@ -3,7 +3,20 @@
 import pytest
 from conftest import GREEDY, Answer, Worker
 
-from edged.messages import Abort, Done, Forget, Message, Prefilled, Refused, Sampled, Sampling
+from edged.messages import (
+    Abort,
+    Done,
+    Embed,
+    Forget,
+    Gone,
+    Message,
+    Prefilled,
+    Refused,
+    Sampled,
+    Sampling,
+    Tokenize,
+    Warm,
+)
 
 SEEDED = Sampling(temperature=1.0, top_k=40, top_p=0.95, seed=7)
 LONG = "word " * 700
@@ -171,13 +184,38 @@ def test_an_abort_while_decoding_says_nothing_more(worker: Worker) -> None:
     worker.send(Abort(rid), Abort(999_999))
     worker.until_slots(lambda s: s.busy + s.waiting <= 1)
     answer = Answer()
+    gone = []
     while answer.end is None:
         message = worker.next()
-        assert getattr(message, "rid", other) == other
-        if hasattr(message, "rid"):
+        if isinstance(message, Gone):
+            gone.append(message.rid)
+        elif hasattr(message, "rid"):
+            assert message.rid == other
             answer.add(message)
+    assert set(gone) <= {rid, 999_999}
     ended(answer, "length")
     assert worker.until_slots(lambda s: s.busy == 0).cells_used == 0
+
+
+def test_every_abort_is_answered_when_nothing_is_left_of_it(worker: Worker) -> None:
+    """Of one that runs, one that waits, those that are prepared, errands, and of one that nobody knows."""
+    rids = [worker.start(prompt=LONG, max_tokens=400) for _ in range(6)]
+    worker.until(Prefilled, rid=rids[0])
+    late = [worker.start(prompt=LONG, max_tokens=400) for _ in range(3)]
+    errands = [worker.rid() for _ in range(3)]
+    worker.send(
+        Tokenize(errands[0], LONG, None), Embed(errands[1], [LONG] * 8), Warm(errands[2], [Message("user", LONG)], "")
+    )
+    all_of_them = [*rids, *late, *errands, 999_999]
+    worker.send(*[Abort(rid) for rid in all_of_them])
+    gone: list[int] = []
+    while len(gone) < len(all_of_them):
+        message = worker.next()
+        assert getattr(message, "rid", 0) not in gone, "said after that"
+        if isinstance(message, Gone):
+            gone.append(message.rid)
+    assert sorted(gone) == sorted(all_of_them)
+    assert len(worker.ask("Hi", max_tokens=3).ids) <= 3
 
 
 def test_an_abort_while_preparing_or_waiting(worker: Worker) -> None:

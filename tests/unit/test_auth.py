@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged.wire.auth import _MAX_BANS, CONNECTION, DOMAIN, Auth, Peer, peer_of
+from edged.keyfile import to_z85
+from edged.keyring import Clients, Known
+from edged.wire.auth import _MAX_BANS, CONNECTION, DOMAIN, KEY, Auth, Peer, peer_of
 
 IPC = b"localhost:1000:1001:4321"
 
@@ -17,8 +19,16 @@ def ask(address: bytes = IPC, *, version: bytes = b"1.0", domain: bytes = DOMAIN
     return [b"peer", b"", version, b"7", domain, address, b"", mechanism]
 
 
-def auth(*, allow_tcp: bool = False, ban_s: float = 60.0) -> Auth:
-    return Auth(allow_tcp=allow_tcp, ban_s=ban_s)
+def auth(*, allow_tcp: bool = False, ban_s: float = 60.0, clients: Clients | None = None) -> Auth:
+    return Auth(allow_tcp=allow_tcp, ban_s=ban_s, clients=clients)
+
+
+ADA, BOB = b"a" * 32, b"b" * 32
+CLIENTS = {raw: Known(to_z85(raw), identity) for raw, identity in ((ADA, "name:ada"), (BOB, f"key:{to_z85(BOB)}"))}
+
+
+def curve(*credentials: bytes, address: bytes = b"10.0.0.7") -> list[bytes]:
+    return [*ask(address, mechanism=b"CURVE"), *credentials]
 
 
 def status(answer: list[bytes] | None) -> bytes:
@@ -103,17 +113,64 @@ def test_what_is_not_a_request_is_dropped(frames: list[bytes]) -> None:
     assert auth().answer(frames, 0.0) is None
 
 
+def test_with_a_key_the_caller_is_its_owner() -> None:
+    one = auth(clients=CLIENTS)
+    for raw, identity in ((ADA, b"name:ada"), (BOB, f"key:{to_z85(BOB)}".encode())):
+        answer = one.answer(curve(raw), 0.0)
+        assert status(answer) == b"200"
+        assert answer[6] == identity
+        assert answer[7].endswith(KEY.encode() + struct.pack(">I", 40) + to_z85(raw).encode())
+    assert one.refused is None
+
+
+@pytest.mark.parametrize(
+    "credentials",
+    [[], [b""], [b"c" * 32], [ADA[:-1]], [ADA + b"a"], [ADA, ADA], [b"", ADA], [to_z85(ADA).encode()]],
+)
+def test_any_other_key_is_refused(credentials: list[bytes]) -> None:
+    one = auth(clients=CLIENTS)
+    assert status(one.answer(curve(*credentials), 0.0)) == b"400"
+    assert one.refused is not None
+    assert one.refused.key == (to_z85(b"c" * 32) if credentials == [b"c" * 32] else None)
+    assert status(one.answer([*ask(b"10.0.0.7", mechanism=b"PLAIN"), *credentials], 0.0)) == b"400"
+
+
+def test_with_keys_nobody_comes_over_tcp_without() -> None:
+    one = auth(allow_tcp=True, clients=CLIENTS)
+    assert status(one.answer(ask(b"10.0.0.7"), 0.0)) == b"400"
+    assert status(one.answer([*ask(b"10.0.0.7"), ADA], 0.0)) == b"400"
+    assert status(one.answer(ask(), 0.0)) == b"200"
+
+
+def test_a_key_is_nothing_where_there_are_none() -> None:
+    assert status(auth(allow_tcp=True).answer(curve(ADA), 0.0)) == b"400"
+    assert status(auth(allow_tcp=True, clients={}).answer(curve(ADA), 0.0)) == b"400"
+
+
+def test_a_ban_names_the_key_and_not_the_address() -> None:
+    one = auth(clients=CLIENTS)
+    one.ban("10.0.0.7", 0.0, to_z85(ADA))
+    assert status(one.answer(curve(ADA, address=b"10.0.0.9"), 1.0)) == b"500"
+    assert status(one.answer(curve(BOB), 1.0)) == b"200"
+    assert status(one.answer(curve(ADA), 61.0)) == b"200"
+
+
 def test_credentials_change_nothing() -> None:
     assert status(auth().answer([*ask(), b"key", b"more"], 0.0)) == b"200"
 
 
-@given(st.lists(st.binary(max_size=30) | st.sampled_from([b"", *ask()]), max_size=12), st.booleans())
-def test_no_frames_raise_or_get_in_by_accident(frames: list[bytes], allow_tcp: bool) -> None:
-    answer = auth(allow_tcp=allow_tcp).answer(frames, 0.0)
+@given(
+    st.lists(st.binary(max_size=34) | st.sampled_from([b"", b"CURVE", ADA, *ask()]), max_size=12)
+    | st.lists(st.sampled_from([b"", ADA, BOB, b"c" * 32]), max_size=2).map(lambda found: curve(*found)),
+    st.booleans(),
+    st.booleans(),
+)
+def test_no_frames_raise_or_get_in_by_accident(frames: list[bytes], allow_tcp: bool, with_keys: bool) -> None:
+    answer = auth(allow_tcp=allow_tcp, clients=CLIENTS if with_keys else None).answer(frames, 0.0)
     if answer is not None and b"200" in answer[-4:-3]:
         rest = frames[frames.index(b"") + 1 :]
-        assert (rest[0], rest[2], rest[5]) == (b"1.0", DOMAIN, b"NULL")
-        assert allow_tcp or rest[3] == IPC
+        assert (rest[0], rest[2]) == (b"1.0", DOMAIN)
+        assert rest[5:] in ([b"CURVE", ADA], [b"CURVE", BOB]) or rest[3] == IPC or (allow_tcp and not with_keys)
 
 
 # ---- bans ------------------------------------------------------------------------------------------------------
@@ -122,22 +179,22 @@ def test_no_frames_raise_or_get_in_by_accident(frames: list[bytes], allow_tcp: b
 def test_on_ipc_the_process_is_banned() -> None:
     one = auth()
     one.ban("localhost:1000:1001:4321", 0.0)
-    assert status(one.answer(ask(), 1.0)) == b"400"
-    assert status(one.answer(ask(b"localhost:0:0:4321"), 1.0)) == b"400"
+    assert status(one.answer(ask(), 1.0)) == b"500"
+    assert status(one.answer(ask(b"localhost:0:0:4321"), 1.0)) == b"500"
     assert status(one.answer(ask(b"localhost:1000:1001:4322"), 1.0)) == b"200"
 
 
 def test_on_tcp_the_address_is_banned() -> None:
     one = auth(allow_tcp=True)
     one.ban("10.0.0.7", 0.0)
-    assert status(one.answer(ask(b"10.0.0.7"), 1.0)) == b"400"
+    assert status(one.answer(ask(b"10.0.0.7"), 1.0)) == b"500"
     assert status(one.answer(ask(b"10.0.0.8"), 1.0)) == b"200"
 
 
 def test_a_ban_ends() -> None:
     one = auth(ban_s=60)
     one.ban("localhost:1000:1001:4321", 100.0)
-    assert status(one.answer(ask(), 159.9)) == b"400"
+    assert status(one.answer(ask(), 159.9)) == b"500"
     assert status(one.answer(ask(), 160.0)) == b"200"
     assert not one._bans
 
@@ -146,7 +203,7 @@ def test_a_ban_again_is_longer() -> None:
     one = auth(ban_s=60)
     one.ban("localhost:1000:1001:4321", 0.0)
     one.ban("localhost:1000:1001:4321", 30.0)
-    assert status(one.answer(ask(), 89.0)) == b"400"
+    assert status(one.answer(ask(), 89.0)) == b"500"
 
 
 def test_zero_is_no_ban() -> None:
@@ -184,7 +241,7 @@ def test_nobody_is_let_in_while_it_is_full() -> None:
     one.full = True
     answer = one.answer([b"r", b"", b"1.0", b"1", DOMAIN, b"localhost:1:1:5", b"", b"NULL"], 0.0)
     assert answer is not None
-    assert b"400" in answer
+    assert b"500" in answer
 
 
 def test_peer_of() -> None:

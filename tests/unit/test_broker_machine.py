@@ -36,6 +36,7 @@ from edged.messages import (
     Embedded,
     EmbedRequest,
     Generate,
+    Gone,
     Message,
     Prefilled,
     Priority,
@@ -164,6 +165,7 @@ class BrokerMachine(RuleBasedStateMachine):
         self.worker: dict[int, Start] | None = None  # what the worker has; None: there is none
         self.forgotten: list[int] = []
         self.errands: list[Tokenize | Embed | Warm] = []
+        self.leaving: dict[int, Life | None] = {}  # aborted, and the worker did not say `Gone`; None: an errand
         self.cause = ""  # why requests may end as cancelled just now
         self.kept_story: list[Emit] = []
         self.level = Level.NORMAL
@@ -209,10 +211,13 @@ class BrokerMachine(RuleBasedStateMachine):
                 self.worker[message.rid] = message
                 assert len(self.worker) <= self.sequences + PREPARE_AHEAD
             case Abort():
+                assert message.rid not in self.leaving
+                self.leaving[message.rid] = self.lives.get(message.rid)
                 self.errands = [errand for errand in self.errands if errand.rid != message.rid]
                 if self.worker.pop(message.rid, None) is not None:
                     self.forgotten.append(message.rid)
             case Tokenize() | Embed() | Warm():
+                assert not any(self.lives[rid].suspect for rid in self.worker), "an errand beside a suspect"
                 self.errands.append(message)
 
     def given(self, life: Life, start: Start) -> None:
@@ -226,9 +231,14 @@ class BrokerMachine(RuleBasedStateMachine):
         if not life.carried and life.model == "":
             assert self.level < Level.HOT or life.priority == "high"
             assert self.level < Level.WARM or life.priority != "low"
-        others = [self.lives[rid] for rid in self.worker]
+        others = [self.lives[rid] for rid in self.worker] + self.left()
+        assert not life.suspect or not (self.errands or None in self.leaving.values()), "a suspect beside an errand"
         assert not any(other.suspect for other in others), "beside a suspect"
         assert not life.suspect or all(other.proven for other in others), "a suspect beside one that may be guilty"
+
+    def left(self) -> list[Life]:
+        """Requests that the worker may still be at, as they were when they were aborted."""
+        return [life for life in self.leaving.values() if life is not None]
 
     def replied(self, where: Address, fields: dict[str, Any]) -> None:
         question = self.questions[where]
@@ -603,6 +613,14 @@ class BrokerMachine(RuleBasedStateMachine):
         words = (Prefilled(rid, 1, 4, 0), Sampled(rid, [1], "late"), Done(rid, "stop", None), Refused(rid, "x", "y"))
         assert self.broker.heard(words[kind], self.now) == []
 
+    @precondition(lambda self: self.leaving)
+    @rule(data=st.data(), count=st.integers(1, 3))
+    def lets_go(self, data: st.DataObject, count: int) -> None:
+        for _ in range(min(count, len(self.leaving))):
+            rid = data.draw(st.sampled_from(sorted(self.leaving)))
+            del self.leaving[rid]
+            self.hear(Gone(rid))
+
     @precondition(lambda self: self.errands)
     @rule(refuse=st.booleans())
     def errand_done(self, refuse: bool) -> None:
@@ -616,12 +634,13 @@ class BrokerMachine(RuleBasedStateMachine):
                 done = Warmed(rid, 2, 1)
         self.hear(Refused(errand.rid, "bad_request", "why") if refuse else done)
 
-    @precondition(lambda self: self.worker is not None and (self.worker or self.errands))
+    @precondition(lambda self: self.worker is not None and (self.worker or self.errands or self.leaving))
     @rule(cause=st.sampled_from(CAUSES))
     def worker_dies(self, cause: str) -> None:
         had = [self.lives[rid] for rid in self.worker]
         self.worker = None
         self.errands.clear()
+        self.leaving.clear()
         self.forgotten.clear()
         self.told_of: list[int] = []
         expected = {life.rid: life.carried_on(cause) for life in had}
@@ -731,15 +750,20 @@ class BrokerMachine(RuleBasedStateMachine):
         assert len(with_worker) <= self.sequences + PREPARE_AHEAD
 
     @invariant()
+    def a_worker_that_owes_something_is_watched(self) -> None:
+        assert self.broker.has_work == bool(self.worker or self.errands or self.leaving)
+
+    @invariant()
     def nobody_waits_while_there_is_room(self) -> None:
-        if self.level is Level.NORMAL and not any(life.blamed for life in self.living()):
+        tried = any(life.blamed for life in self.living()) or any(life.suspect for life in self.left())
+        if self.level is Level.NORMAL and not tried:
             room = self.worker is not None and len(self.worker) < self.sequences + PREPARE_AHEAD
             assert not room or len(self.broker.lives.queue) == 0
 
     @invariant()
     def the_worker_alone_is_never_without_work(self) -> None:
-        """Whoever is on trial: an idle worker gets whatever may go."""
-        if self.worker == {} and self.level is Level.NORMAL:
+        """Whoever is on trial: an idle worker gets whatever may go, as soon as it has let go of everything else."""
+        if self.worker == {} and not self.errands and not self.leaving and self.level is Level.NORMAL:
             assert len(self.broker.lives.queue) == 0
 
     @invariant()

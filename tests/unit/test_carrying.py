@@ -14,6 +14,7 @@ from edged.messages import (
     Carried,
     Discard,
     Done,
+    Gone,
     Prefilled,
     Refused,
     Sampled,
@@ -480,6 +481,117 @@ def test_a_suspect_waits_until_those_that_run_are_proven() -> None:
     high = rig.rid("high")
     assert started(rig.run(high, "x") + rig.sample(high, "y", 20)) == []
     assert started(rig.sample(high, "z", 8)) == [a]
+
+
+# ---- what was aborted and may still be there -----------------------------------------------------------------------
+
+
+def suspected(rig: Rig) -> int:
+    """One that two workers died of, while the next one loads."""
+    rig.generate("s")
+    for _ in range(2):
+        rig.lost("SIGABRT")
+        rig.ready(sequences=4)
+    rig.lost("SIGKILL")
+    return rig.rid("s")
+
+
+@pytest.mark.parametrize("end", ["cancelled", "superseded", "orphaned", "late"])
+def test_a_suspect_does_not_answer_for_one_that_was_aborted(end: str) -> None:
+    """The abort and a start would lie in the link together, and the worker die of the first before it reads either."""
+    rig = Rig(sequences=4, orphan_grace_ms=1000)
+    suspect = suspected(rig)
+    rig.generate("g", priority="high", deadline_ms=2000 if end == "late" else 60_000, stream="pub")
+    guilty = rig.rid("g")
+    out = rig.ready(sequences=4)
+    assert started(out) == [guilty], "the suspect waits for it to be proven"
+    match end:
+        case "cancelled":
+            out = rig.cancel("g")
+        case "superseded":
+            out = rig.generate("new", supersedes="g", priority="low")
+        case "orphaned":
+            out = rig.wait(1.5)
+        case "late":
+            rig.subscribe(rig.topic("g"))
+            out = rig.wait(2.5)
+    assert [m for m in told(out) if isinstance(m, Abort | Start)] == [Abort(guilty)]
+    assert rig.broker.has_work, "a worker that never says so is stuck"
+    assert ended(rig.lost("SIGABRT")) == []
+    assert rig.request("s").blamed == 2
+    assert started(rig.ready(sequences=4))[0] == suspect, "a dead worker has nothing"
+
+
+def test_it_is_given_when_the_worker_has_let_go() -> None:
+    rig = Rig(sequences=4)
+    suspect = suspected(rig)
+    rig.generate("g", priority="high")
+    rig.ready(sequences=4)
+    guilty = rig.rid("g")
+    rig.cancel("g")
+    assert rig.heard(Gone(guilty + 1000)) == []
+    assert started(rig.heard(Gone(guilty))) == [suspect]
+    assert rig.heard(Gone(guilty)) == []
+    rig.done(suspect)
+    assert not rig.broker.has_work
+
+
+def test_beside_a_proven_one_that_was_aborted_it_is_given() -> None:
+    rig = Rig(sequences=4)
+    suspect = suspected(rig)
+    rig.generate("p", priority="high")
+    rig.ready(sequences=4)
+    proven = rig.rid("p")
+    rig.run(proven, "x")
+    assert started(rig.sample(proven, "x", 31)) == [suspect]
+    assert told(rig.cancel("p")) == [Abort(proven)]
+    rig.lost("SIGKILL")
+    assert started(rig.ready(sequences=4)) == [suspect]
+
+
+def test_a_suspect_that_was_aborted_has_nobody_beside_it_until_it_is_gone() -> None:
+    rig = Rig(sequences=4)
+    suspect = suspected(rig)
+    rig.generate("n")
+    assert started(rig.ready(sequences=4)) == [suspect]
+    assert told(rig.cancel("s")) == [Abort(suspect)]
+    assert started(rig.heard(Gone(suspect))) == [rig.rid("n")]
+
+
+def test_others_are_given_beside_one_that_was_aborted() -> None:
+    rig = Rig(sequences=4)
+    rig.generate("a")
+    rig.cancel("a")
+    rig.generate("b")
+    assert rig.request("b").with_worker
+    rig.lost("SIGSEGV")
+    assert rig.request("b").blamed == 1
+    assert not rig.broker.has_work, "what a dead worker had is no matter"
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_suspect_waits_for_errands_too(late: bool) -> None:
+    """Asked for before it stood at the head; `late`: given up by the daemon, and not yet by the worker."""
+    rig = Rig(sequences=1)
+    suspect = suspected(rig)
+    for n in range(3):
+        rig.generate(f"g{n}", priority="high")
+    rig.ready(sequences=1)
+    (errand,) = told(rig.tokenize())
+    for n in range(3):
+        rid = rig.rid(f"g{n}")
+        rig.run(rid, "x")
+        out = rig.sample(rid, "x", 40)
+        assert started(out) == []
+    assert started(rig.done(rid)) == [], "there is room, and the errand may be the guilty one"
+    assert code(rig.tokenize()) == "busy", "no more of them, or it would wait for ever"
+    if late:
+        assert told(rig.wait(11)) == [Abort(errand.rid)]
+        assert rig.heard(Tokenized(errand.rid, [], True)) == [], "said before it read that"
+        assert rig.broker.has_work
+        assert started(rig.heard(Gone(errand.rid))) == [suspect]
+    else:
+        assert started(rig.heard(Tokenized(errand.rid, [], True))) == [suspect]
 
 
 # ---- what was tested before it went on -----------------------------------------------------------------------------

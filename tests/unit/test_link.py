@@ -14,6 +14,7 @@ from edged import link
 from edged.messages import (
     Abort,
     Done,
+    Gone,
     Loading,
     Message,
     Quit,
@@ -32,6 +33,7 @@ ups = st.one_of(
     st.builds(Loading, st.floats(0, 1)),
     st.builds(Sampled, rids, st.lists(st.integers(0, 200_000), max_size=8), texts),
     st.builds(Done, rids, st.sampled_from(["stop", "length"]), st.none() | texts),
+    st.builds(Gone, rids),
     st.builds(Slots, *[st.integers(0, 10)] * 6, st.floats(0, 1e6), st.floats(0, 1e6)),
 )
 downs = st.one_of(

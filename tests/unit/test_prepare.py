@@ -5,8 +5,10 @@ from __future__ import annotations
 import select
 import threading
 
+from harness import until
+
 from edged.messages import Embed, Refused, Tokenize
-from edged.worker.prepare import Prepare, PromptMaker
+from edged.worker.prepare import Dropped, Prepare, PromptMaker
 from edged.worker.probing import Abilities
 
 
@@ -25,22 +27,29 @@ class Maker:
         return [1]
 
 
-def test_a_dropped_job_is_not_done() -> None:
+def test_a_dropped_job_comes_back_when_nothing_is_done_for_it() -> None:
+    """The first is dropped while it is being done, the second before, the fourth when it is done."""
     maker = Maker()
     prepare = Prepare(maker, {0}, cells=512)
     prepare.start()
-    for rid, text in enumerate(("first", "second", "third")):
+    for rid, text in enumerate(("first", "second", "third", "fourth")):
         prepare.put(Tokenize(rid, text, None))
     assert maker.begun.wait(30)
-    prepare.drop(1)
+    assert prepare.drop(0)
+    assert prepare.drop(1)
+    assert not select.select([prepare.wake], [], [], 0.05)[0], "the thread is at the first"
     maker.go.set()
+    until(lambda: maker.done == ["first", "third", "fourth"], "all but the second")
+    assert prepare.drop(3), "nobody took it yet"
     ready = []
-    while len(ready) < 2:
+    while len(ready) < 4:
         assert select.select([prepare.wake], [], [], 30)[0]
         prepare.clear()
         ready += prepare.take()
-    assert maker.done == ["first", "third"]
-    assert [done.job.rid for done in ready] == [0, 2]
+    assert ready[:2] == [Dropped(0), Dropped(1)]
+    assert ready[2].job.rid == 2
+    assert ready[3] == Dropped(3)
+    assert not any(prepare.drop(rid) for rid in range(5)), "none is here any more"
 
 
 class Words:

@@ -29,6 +29,7 @@ from edged.messages import (
     Done,
     Forget,
     Generate,
+    Gone,
     Message,
     Prefilled,
     Prompted,
@@ -94,6 +95,7 @@ class SessionsMachine(RuleBasedStateMachine):
         self.lives: dict[int, Life] = {}
         self.asked: list[Question] = []
         self.worker: dict[int, Start] | None = {}
+        self.leaving: list[int] = []
         self.model = "tiny"
         self.do(self.broker.worker_ready("tiny", self.sequences, "tiny", self.now))
         self.do(self.broker.recalled(Opened(self.store.names()), self.now))
@@ -108,6 +110,7 @@ class SessionsMachine(RuleBasedStateMachine):
                 case Tell(message=Abort(rid=rid)):
                     if self.worker is not None:
                         self.worker.pop(rid, None)
+                        self.leaving.append(rid)
                 case Tell(message=Forget() | Discard()):
                     pass
                 case Ask(question=question):
@@ -318,6 +321,13 @@ class SessionsMachine(RuleBasedStateMachine):
         del self.worker[rid]
         self.do(self.broker.heard(Done(rid, what, None), self.now))
 
+    @precondition(lambda self: self.leaving)
+    @rule()
+    def lets_go(self) -> None:
+        while self.leaving:
+            self.do(self.broker.heard(Gone(self.leaving.pop(0)), self.now))
+            self.settle()
+
     @precondition(lambda self: self.worker is not None)
     @rule(sure=st.sampled_from([True, False, False]), cause=st.sampled_from(["SIGSEGV", "SIGKILL", "reload"]))
     def worker_dies(self, sure: bool, cause: str) -> None:
@@ -326,6 +336,7 @@ class SessionsMachine(RuleBasedStateMachine):
                 life = self.lives[rid]
                 life.carried, life.runs = life.carried or life.runs, False
             self.worker = None
+            self.leaving.clear()
             self.do(self.broker.worker_lost(cause, self.now))
             self.settle()
 
@@ -444,7 +455,7 @@ class SessionsMachine(RuleBasedStateMachine):
     def nobody_waits_for_nothing(self) -> None:
         """With room at the worker and nothing asked of the store, who waits has one before it on its session."""
         lives = self.broker.lives
-        on_trial = any(request.blamed for request in lives.table)
+        on_trial = any(request.blamed for request in [*lives.table, *lives.leaving.values()])
         if self.worker is None or self.asked or lives.free() <= 0 or on_trial:
             return
         for request in lives.table:

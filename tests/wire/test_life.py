@@ -52,6 +52,24 @@ def test_a_prompt_that_kills_is_found_among_others_and_kills_no_more(tmp_path: P
         assert client.call(op="status")["watchdog"]["worker_deaths"] == 3
 
 
+def test_a_suspect_does_not_answer_for_one_that_was_cancelled(tmp_path: Path) -> None:
+    """The worker dies of it before it reads that it was cancelled; what waits as a suspect was not given meanwhile."""
+    keys = {"script": "load=1", "watchdog": QUICK, "limits": {"max_restarts": 1}}
+    with running(tmp_path, **keys) as box, box.client() as client, box.client() as crowd:
+        crowd.ask(op="generate", prompt="n=15 delay=0.2", id="innocent", priority="low")
+        box.wait_status(lambda s: s["slots"]["busy"] == 1, "work")
+        os.kill(box.worker_pid(), signal.SIGABRT)
+        events = client.stream(prompt="n=50 die=ABRT@2 deaf=1", id="guilty")
+        said = 0
+        while said < 2:
+            said += next(events).get("n", 0)
+        with box.client() as other:
+            assert other.call(op="cancel", id="guilty")["state"] == "cancelled"
+        _, reply = crowd.receive()
+        assert reply.get("text") == "".join(f"t{n} " for n in range(15)), reply
+        assert box.wait_status(lambda s: s["ready"], "ready")["watchdog"]["worker_deaths"] == 2
+
+
 def test_killed_too_often_everything_ends_at_once_and_the_daemon_stays(tmp_path: Path) -> None:
     """Fault 4. A request that its worker is killed under time and again is not to blame, but nobody can carry it on."""
     rules = {"restart": {"max": 3, "backoff_s": 0.01, "backoff_max_s": 0.02, "window_s": 300}}
