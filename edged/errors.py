@@ -86,7 +86,7 @@ class ConfigError(Exception):
 
     def __init__(self, file: str, key: str, expected: str, found: str) -> None:
         self.file, self.key = file, line(key, 150)
-        self.expected, self.found = line(expected, 200), line(found, 250)
+        self.expected, self.found = line(expected, 250), line(found, 250)
         super().__init__(f"{file}: {self.key}: expected {self.expected}, found {self.found}")
 
 

@@ -1,8 +1,10 @@
-"""Target: key files, as the daemon and `edgectl keys` read them. Only with `edged.keyfile`."""
+"""Target: key files, as the daemon and `edgectl keys` read them."""
 
 from __future__ import annotations
 
 import re
+
+import msgspec
 
 from edged import keyfile
 
@@ -28,11 +30,12 @@ def keys(data: bytes) -> str:
         raise errors[-1]
     (one,) = found
     assert keyfile.is_key(one.public)
+    assert keyfile.to_z85(keyfile.z85(one.public) or b"") == one.public
     assert one.secret is None or keyfile.is_key(one.secret)
     assert one.secret is None or one.secret not in repr(one)
     text = keyfile.public_text(one)
     public = keyfile.parse(text.encode(), FILE, secret=False)
-    assert (public.public, public.name, public.max_queued) == (one.public, one.name, one.max_queued)
+    assert public == msgspec.structs.replace(one, secret=None)
     if one.secret is None:
         return "public"
     assert one.secret not in text

@@ -11,10 +11,12 @@ from unit.rig import A, B, Rig
 
 from edged.broker.instructions import Emit, Instruction
 from edged.config import Limits
+from edged.keyfile import to_z85
+from edged.keyring import Known
 from edged.link import DownReader, LinkError, UpReader
 from edged.subscriptions import Subscriptions
 from edged.wire import codec
-from edged.wire.auth import CONNECTION, DOMAIN, Auth
+from edged.wire.auth import CONNECTION, DOMAIN, KEY, Auth
 from edged.wire.endpoints import Subscription
 
 from .target import check_message, skeleton
@@ -146,11 +148,16 @@ def subscriptions(data: bytes) -> str:
 
 # ---- ZAP
 
+PUBLIC = bytes(range(32))
+CLIENTS = {PUBLIC: Known(to_z85(PUBLIC), "kitchen")}
+
 
 def zap(data: bytes) -> str:
-    """A line is a frame (a newline in one is written `\\n`); nobody is let in without a name and a number."""
-    frames = [line.replace(b"\\n", b"\n") for line in data.split(b"\n")][:64]
-    auth = Auth(allow_tcp=bool(len(data) & 1), ban_s=60)
+    """A line is a frame (`\\n` in one is a newline, `@K` the key of the one client that is known); the length of all
+    says whether there are keys, and whether TCP may come without. Nobody is let in without a name and a number."""
+    frames = [line.replace(b"\\n", b"\n").replace(b"@K", PUBLIC) for line in data.split(b"\n")][:64]
+    with_keys, insecure = bool(len(data) & 2), bool(len(data) & 1)
+    auth = Auth(allow_tcp=insecure, ban_s=60, clients=CLIENTS if with_keys else None)
     answer = auth.answer(frames, 1.0)
     if answer is None:
         return "none"
@@ -161,18 +168,33 @@ def zap(data: bytes) -> str:
     if status != b"200":
         assert status in (b"400", b"500")
         assert (user, metadata) == (b"", b"")
-        return status.decode()
+        return f"{status.decode()} {auth.refused is not None and auth.refused.key is not None}"
     assert frames[delimiter + 1] == b"1.0"
     assert frames[delimiter + 3] == DOMAIN
-    address = frames[delimiter + 4].decode("ascii", "replace")
-    assert user.startswith((b"uid:", b"ip:"))
-    assert len(user) <= 8 + len(address.encode())
-    assert metadata == bytes([len(CONNECTION)]) + CONNECTION.encode() + b"\0\0\0\x011"
-    auth.ban(address, 2.0)
+    address, mechanism = frames[delimiter + 4].decode("ascii", "replace"), frames[delimiter + 6]
+    number = _property(CONNECTION, b"1")
+    key = None
+    if mechanism == b"CURVE":
+        key = to_z85(PUBLIC)
+        assert with_keys
+        assert frames[delimiter + 7 :] == [PUBLIC]
+        assert user == b"kitchen"
+        assert metadata == number + _property(KEY, key.encode())
+    else:
+        assert mechanism == b"NULL"
+        assert user.startswith((b"uid:", b"ip:"))
+        assert user.startswith(b"uid:") or (insecure and not with_keys), "TCP without a key"
+        assert len(user) <= 8 + len(address.encode())
+        assert metadata == number
+    auth.ban(address, 2.0, key)
     again = auth.answer(frames, 3.0)
     assert again is not None
     assert again[delimiter + 3] != b"200", "banned and let in"
     return f"200 {user[:4]!r}"
+
+
+def _property(name: str, value: bytes) -> bytes:
+    return bytes([len(name)]) + name.encode() + len(value).to_bytes(4, "big") + value
 
 
 # ---- the link

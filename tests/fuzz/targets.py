@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 from edged.wire.codec import RejectedError
 
-from . import grammars, on_config, on_files, on_forms, on_transcripts, on_wire, sealed
+from . import grammars, on_config, on_files, on_forms, on_http, on_keys, on_transcripts, on_wire, sealed
 from .target import Target
 
 YAML = (
@@ -71,7 +69,25 @@ FRAMES = (
     b"\n1 c a *x",
     b"\n1 d b +",
 )
-ZAP = (b"\n", b"1.0", b"edged", b"NULL", b"CURVE", b"localhost:0:0:1", b"localhost:", b"127.0.0.1", b"\n\n", b"\\n")
+ZAP = (
+    b"@K",
+    b"\n",
+    b"1.0",
+    b"edged",
+    b"NULL",
+    b"CURVE",
+    b"localhost:0:0:1",
+    b"localhost:",
+    b"127.0.0.1",
+    b"\n\n",
+    b"\\n",
+    b"@K",
+)
+KEYS = (
+    *(b"metadata\n", b"curve\n", b"    name = ", b"    public-key = ", b"    secret-key = ", b"    max_queued = "),
+    *(b"    max_priority = high", b"%" * 40, b"0" * 40, b'"', b"'", b"#", b"\r\n", b"\t", b"="),
+)
+HTTP = (b"GET ", b"HEAD ", b"POST ", b"/metrics", b"?", b" HTTP/1.1\r\n", b"\r\n\r\n", b"\n\n", b"Host: x\r\n", b"\0")
 
 ALL = (
     Target(
@@ -173,30 +189,21 @@ ALL = (
         modules=("edged/models/partial.py", "edged/models/checked.py"),
         mutators=(grammars.RECORD.mutate,),
     ),
+    Target(
+        name="keys",
+        run=on_keys.keys,
+        allowed=on_keys.ERRORS,
+        modules=("edged/keyfile.py",),
+        words=KEYS,
+        most=8192,
+    ),
+    Target(
+        name="scrape",
+        run=on_http.scrape,
+        allowed=(),
+        modules=("edged/observe/scrape.py",),
+        words=HTTP,
+        most=8192,
+    ),
 )
-if importlib.util.find_spec("edged.keyfile"):
-    from . import on_keys
-
-    KEYS = (
-        b"metadata\n",
-        b"curve\n",
-        b"    name = ",
-        b"    public-key = ",
-        b"    secret-key = ",
-        b'"',
-        b"'",
-        b"#",
-        b"\r\n",
-        b"\t",
-        b"=",
-    )
-    ALL += (
-        Target(
-            name="keys",
-            run=on_keys.keys,
-            allowed=on_keys.ERRORS,
-            modules=("edged/keyfile.py",),
-            words=(*KEYS, b"    max_queued = ", b"    max_priority = high", b"%" * 40, b"0" * 40),
-        ),
-    )
 BY_NAME = {target.name: target for target in ALL}
