@@ -15,15 +15,12 @@ import tempfile
 import time
 from pathlib import Path
 
-TESTS = Path(__file__).parents[1]
-sys.path.insert(0, str(TESTS))  # as tests/conftest.py does: the rigs of other floors
-
-from . import live  # noqa: E402 - after the path
-from .campaign import HERE, Campaign  # noqa: E402
-from .lines import reached  # noqa: E402
-from .shrink import shrink  # noqa: E402
-from .target import FailureError, Target, attempt  # noqa: E402
-from .targets import BY_NAME  # noqa: E402
+from . import live
+from .campaign import HERE, Campaign
+from .lines import reached
+from .shrink import shrink
+from .target import FailureError, Target, attempt
+from .targets import BY_NAME
 
 TOLD_S = 10.0
 TRACED_S = 20.0
@@ -93,7 +90,7 @@ def _guided(target: Target, seconds: int, directory: Path) -> str:
     command = [sys.executable, "-m", "tests.fuzz.guided", target.name, str(seconds), str(directory)]
     log = directory / "log"
     with log.open("wb") as out:
-        fuzzer = subprocess.Popen(command, stdout=out, stderr=out, cwd=TESTS.parent)
+        fuzzer = subprocess.Popen(command, stdout=out, stderr=out, cwd=HERE.parents[1])
         while True:
             try:
                 fuzzer.wait(TOLD_S)
