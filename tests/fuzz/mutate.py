@@ -10,6 +10,8 @@ from random import Random
 NUMBERS = (0, 1, 2, 3, 4, 7, 8, 9, 31, 32, 63, 64, 127, 128, 255, 256, 1000, 4096, 32767, 65535, 65536, 1 << 20)
 NUMBERS += ((1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, (1 << 53) + 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
 WIDTHS = ("<B", "<H", "<I", "<Q", ">H", ">I", ">Q")
+TEXT = ("²", "١", "é", "\xa0", "\x85", "\u2028", "\u202e", "\ufeff", "\ufffd", "🙂", "ǆ", "ß", "\0", "\x1b[2J", "\r\n")
+"""Digits that are none, letters that change their number, what is blank to some, what moves a cursor."""
 _DIGITS = re.compile(rb"-?\d+")
 
 
@@ -25,7 +27,7 @@ def _once(rng: Random, out: bytearray, words: Sequence[bytes], other: bytes) -> 
     size = len(out)
     at = rng.randrange(size + 1)
     length = min(size - at, rng.choice((1, 1, 2, 4, 8, 16, 64, 256)))
-    match rng.randrange(13):
+    match rng.randrange(14):
         case 0 if at < size:
             out[at] ^= 1 << rng.randrange(8)
         case 1 if at < size:
@@ -55,6 +57,8 @@ def _once(rng: Random, out: bytearray, words: Sequence[bytes], other: bytes) -> 
         case 11 if other:
             begin = rng.randrange(len(other))
             out[at : at + rng.choice((0, length, size))] = other[begin : begin + rng.choice((4, 16, 64, len(other)))]
+        case 12:
+            out[at : at + rng.choice((0, 1))] = rng.choice(TEXT).encode()
         case _:
             _number(rng, out)
 
@@ -64,5 +68,5 @@ def _number(rng: Random, out: bytearray) -> None:
     found = list(_DIGITS.finditer(out, 0, 8192))
     if found:
         one = rng.choice(found)
-        number = rng.choice((*NUMBERS, -1, "1e400", "9" * 400, "0.1", "-0.0", "1e-400"))
+        number = rng.choice((*NUMBERS, -1, "1e400", "9" * 400, "0.1", "-0.0", "1e-400", "²", "٣", "1_0", "+1", "01"))
         out[one.start() : one.end()] = str(number).encode()
