@@ -5,7 +5,7 @@ PY := .venv/bin/python
 CONFIG ?= config.yaml
 PYTEST_ARGS ?=
 
-.PHONY: help setup model run serve test lint docs bench chaos system-test install uninstall clean
+.PHONY: help setup model run serve test lint docs bench chaos fuzz system-test install uninstall clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null || \
@@ -23,8 +23,8 @@ run: setup model  ## show it: start the daemon, ask it something from another pr
 serve: setup model  ## run the daemon in the foreground with $(CONFIG); Ctrl-C stops it
 	@exec .venv/bin/edged --config $(CONFIG)
 
-# pure, real sockets with a scripted worker, real weights
-FLOORS = $(wildcard tests/unit tests/wire tests/engine)
+# pure, real sockets with a scripted worker, real weights, parsers under mutated input
+FLOORS = $(wildcard tests/unit tests/wire tests/engine tests/fuzz)
 
 # the files of the wire floor that inject faults, beside tests/chaos
 FAULTS = faults life levels reload journal hostile storm
@@ -57,6 +57,12 @@ install:  ## as root: edged as a service of this box (WHEELS=DIR offline, MODEL=
 
 uninstall:  ## as root: the service and the program go, data stay (PURGE=1: these too)
 	@bash scripts/uninstall.sh
+
+FUZZ_S ?= 600
+
+fuzz: setup  ## every parser under mutated input, FUZZ_S (600) seconds each (tests/fuzz/README.md)
+	@$(PY) -c 'import atheris' 2>/dev/null || $(PY) -m pip install -q -e '.[fuzz]' || echo 'fuzz: no atheris here, the plain loop is used'
+	@$(PY) -m tests.fuzz.run --list | xargs -P $$(nproc) -I TARGET $(PY) -m tests.fuzz.run TARGET --seconds $(FUZZ_S)
 
 clean:  ## remove .venv, caches and build leftovers (not the models)
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .hypothesis

@@ -21,6 +21,7 @@ import time
 from typing import Final
 
 from edged.observe.journald import SOCKET, Journald
+from edged.printable import escape
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _PRIORITY: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3}
@@ -119,10 +120,7 @@ _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"
 def _escape(char: str) -> str:
     if char in _SHORT:
         return _SHORT[char]
-    if char.isprintable():  # a blank is, other separators and lone surrogates are not
-        return char
-    code = ord(char)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return char if char.isprintable() else escape(char)  # a blank is, other separators and lone surrogates are not
 
 
 def _now() -> str:

@@ -20,6 +20,7 @@ from edged import __version__
 from edged import messages as m
 from edged.config import Limits
 from edged.errors import Code, WireError
+from edged.printable import line
 from edged.wire import shapes
 
 PROTOCOL: Final = 1
@@ -324,13 +325,16 @@ def _friendly(message: str) -> str:
 
 
 def _quote(text: str) -> str:
-    return json.dumps(_short(text, 64), ensure_ascii=False)
+    return line(json.dumps(_cut(text, 64), ensure_ascii=False), 200)
 
 
 def _short(text: str, limit: int = _MESSAGE_MAX) -> str:
-    """Bounded, and safe to encode."""
-    cut = text if len(text) <= limit else text[: limit - 1] + "…"
-    return cut.encode("utf-8", "replace").decode()
+    """As it may be shown to whoever sent it, or logged."""
+    return line(text, limit)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def digest(request: m.Generate) -> bytes:
