@@ -21,7 +21,8 @@ from edged.observe.log import Log
 from edged.observeside import ObserveSide
 from edged.operatorside import OperatorSide
 from edged.wire import codec
-from edged.wire.endpoints import Endpoints, Incoming
+from edged.wire.endpoints import Endpoints
+from edged.wire.incoming import Incoming
 from edged.workerside import place
 
 MESSAGES_PER_TURN: Final = 64
@@ -63,7 +64,7 @@ class ClientSide:
 
     def read(self, name: SocketName, now: float) -> None:
         for _ in range(MESSAGES_PER_TURN):
-            message = self._endpoints.receive(name)
+            message = self._endpoints.receive(name, now)
             if message is None:
                 return
             self._take(name, message, now)

@@ -98,6 +98,9 @@ class Limits(Section, frozen=True):
     results_kept_bytes: Natural = 2 << 20
     drain_s: SecondsOrNone = 10
     max_restarts: Natural = 2
+    connections: Annotated[int, Meta(ge=1, le=65_536)] = 256
+    connections_per_identity: Annotated[int, Meta(ge=1, le=65_536)] = 128
+    spare_memory_bytes: Annotated[int, Meta(ge=0, le=1 << 40)] = 80 << 20
 
 
 class Defaults(Section, frozen=True):

@@ -32,6 +32,7 @@ from edged.broker.instructions import (
 )
 from edged.clientside import ClientSide
 from edged.config import Config
+from edged.guardside import GuardSide
 from edged.journalside import JournalSide
 from edged.observe.log import Log
 from edged.observeside import ObserveSide
@@ -120,6 +121,14 @@ class Daemon:
             counters=self._counters,
             instance=self._codec.instance,
         )
+        self._guard = GuardSide(
+            config,
+            self._endpoints,
+            rebound=self._subscriptions.cut,
+            wake=wakes.wake,
+            log=log,
+            counters=self._counters,
+        )
         self._observe = ObserveSide(
             config,
             self._broker,
@@ -127,6 +136,7 @@ class Daemon:
             worker=self._worker,
             transcripts=self._transcripts,
             journal=self._journal,
+            guard=self._guard,
             publish=self._system,
             wake=wakes.wake,
             log=log,
@@ -155,6 +165,7 @@ class Daemon:
         self._journal.recover(time.monotonic())
         self._expel(time.monotonic())  # keys may have gone meanwhile
         self._supervisor.begin()
+        self._guard.start()
         try:
             while not self._finished(time.monotonic()):
                 self._guarded_turn()
@@ -166,6 +177,7 @@ class Daemon:
             self._journal.close(time.monotonic())
             self._supervisor.stop()
             self._transcripts.stop()
+            self._guard.stop()
             self._endpoints.close()
         self.log.info("stopped", uptime_s=round(time.monotonic() - self._started))
         return 0
@@ -220,6 +232,7 @@ class Daemon:
 
     def _tick(self, now: float) -> None:
         self._endpoints.restore_stream(now)
+        self._guard.tick(now)
         self._watch.tick(now)
         self._worker.tick(now)
         self._transcripts.tick(now)
@@ -253,6 +266,7 @@ class Daemon:
         self.config = self._broker.lives.config = config
         self.log.set_level(config.log_level)
         self._endpoints.reconfigure(config)
+        self._guard.reconfigure(config)
         self._clients.reconfigure(config)
         self._observe.reconfigure(config)
 

@@ -14,6 +14,7 @@ import msgspec
 
 from edged.broker.broker import Broker
 from edged.config import Config
+from edged.guardside import GuardSide
 from edged.journalside import JournalSide
 from edged.metricsside import MetricsSide
 from edged.observe import status
@@ -39,6 +40,7 @@ class ObserveSide:
         worker: WorkerSide,
         transcripts: TranscriptSide,
         journal: JournalSide,
+        guard: GuardSide,
         publish: Callable[[str, dict[str, Any]], None],
         wake: Callable[[], None],
         log: Log,
@@ -50,6 +52,7 @@ class ObserveSide:
         self._worker = worker
         self._transcripts = transcripts
         self._journal = journal
+        self._guard = guard
         self._publish = publish
         self._counters = counters
         self._next_health = time.monotonic()
@@ -85,9 +88,16 @@ class ObserveSide:
 
     def _facts(self, now: float) -> status.Facts:
         warnings = [*self._endpoints.warnings, *self._transcripts.warnings(), *self._journal.warnings()]
-        warnings += self._metrics.warnings()
+        warnings += [*self._metrics.warnings(), *self._guard.warnings()]
         facts = self._worker.facts(now, warnings)
-        return msgspec.structs.replace(facts, sessions=self._transcripts.fields(), journal=self._journal.fields())
+        return msgspec.structs.replace(
+            facts,
+            counters={**facts.counters, **self._endpoints.door.counters},
+            sessions=self._transcripts.fields(),
+            journal=self._journal.fields(),
+            connections=self._endpoints.door.counts(now),
+            memory=self._guard.fields(),
+        )
 
     def _rest(self) -> None:
         """Nothing accepted, nothing kept, but there was: memory goes back to the kernel, the books are checked.

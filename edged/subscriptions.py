@@ -18,7 +18,9 @@ from edged.broker.instructions import Instruction
 from edged.broker.shares import Shares
 from edged.broker.topics import Topics
 from edged.observe.log import Log
-from edged.wire.endpoints import Endpoints, Subscription
+from edged.wire.door import Offender
+from edged.wire.endpoints import Endpoints
+from edged.wire.incoming import Subscription
 
 FRAMES_PER_TURN: Final = 1024
 """Read before the other sockets get their turn. libzmq takes in all that has come whenever it is asked, so a flood has
@@ -66,7 +68,7 @@ class Subscriptions:
         self._counters["tainted"] += 1
         self._log.warning("stream_tainted", why=why, peer=frame.address, identity=frame.identity)
         self._shares.clear()
-        self._endpoints.rebind_stream(frame.address, now, frame.key)
+        self._endpoints.rebind_stream(Offender(frame.address, frame.key, frame.identity or ""), why, now)
         self._topics.rebound(now)
 
     def cut(self, now: float) -> None:

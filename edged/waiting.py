@@ -24,9 +24,8 @@ from typing import Any, Final
 import msgspec
 import zmq
 
-from edged import __version__
+from edged import __version__, keyring
 from edged import config as configuration
-from edged import keyring
 from edged import messages as m
 from edged.broker.instructions import SocketName
 from edged.config import Config, Listen
@@ -36,7 +35,8 @@ from edged.system.notify import Notifier
 from edged.wakes import Wakes
 from edged.wire import codec
 from edged.wire.activation import Activated
-from edged.wire.endpoints import Endpoints, Incoming
+from edged.wire.endpoints import Endpoints
+from edged.wire.incoming import Incoming
 from edged.wire.listeners import ListenError
 
 RETRY_S: Final = 5.0
@@ -132,7 +132,7 @@ class Waiting:
         while self._endpoints.receive_subscription() is not None:
             pass  # nothing is published: it is sent again to the sockets that come
         for name in ("control", "request"):
-            while (message := self._endpoints.receive(name)) is not None:
+            while (message := self._endpoints.receive(name, now)) is not None:
                 self._endpoints.send(message.to, self._answer(name, message))
 
     def _answer(self, name: SocketName, message: Incoming) -> bytes:

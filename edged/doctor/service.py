@@ -14,11 +14,13 @@ from edged import __version__
 from edged.doctor import finding, units
 from edged.doctor.box import Box
 from edged.doctor.finding import Finding
-from edged.system.descriptors import ENOUGH
 
 SERVICE: Final = "service"
 VERSIONS: Final = "versions"
 FILES: Final = "open-files"
+
+ENOUGH: Final = 512
+"""Open files: limits.connections (256), the handshakes beside them, and what the daemon has open itself."""
 
 SYSTEMD: Final = 252
 """The oldest that edged's units were tried on."""

@@ -44,6 +44,8 @@ class Facts(Struct, frozen=True):
     watch: Mapping[str, Any] = {}  # the watchdog's part
     journal: Mapping[str, str | int] = {}
     ends: Mapping[str, int] = {}  # how often a worker ended, by cause
+    connections: Mapping[str, int] = {}
+    memory: Mapping[str, int] = {}  # of the daemon itself
 
 
 def status_fields(lives: Lives, config: Config, facts: Facts) -> dict[str, Any]:
@@ -72,6 +74,8 @@ def status_fields(lives: Lives, config: Config, facts: Facts) -> dict[str, Any]:
         "results": lives.results.stats(),
         "sessions": facts.sessions,
         "journal": facts.journal,
+        "connections": facts.connections,
+        "memory": facts.memory,
         "speed": {"tokens_per_second": lives.pace.tokens_per_second, "service_s": lives.pace.service_s},
         "watchdog": {
             "level": "normal",

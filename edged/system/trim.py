@@ -18,5 +18,9 @@ class Trimmer:
     def trim(self) -> None:
         """Takes some milliseconds: for idle times."""
         gc.collect()
+        self.give_back()
+
+    def give_back(self) -> None:
+        """Without Python's own garbage: on another thread, beside the loop."""
         if self._trim is not None:
             self._trim(0)

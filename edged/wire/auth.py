@@ -7,15 +7,15 @@ without, which the configuration must allow, it is `ip:ADDRESS`. Each connection
 readable on every frame that it sends, and one with a key that key, `X-Key`. A banned peer (on ipc a process, on tcp a
 key, without keys an address) is refused.
 
-Status codes: 200; 400 who is not known; 500 who may come later (banned, no room). A client of libzmq is told the number
-and does not try again by itself after either.
+Status codes: 200; 400 who is not known; 500 who is banned: a client of libzmq is told the number and does not try again
+by itself. 300 who may come later (no room): it is not told, and comes back by itself.
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import Struct
 
@@ -23,12 +23,12 @@ from edged.keyfile import to_z85
 from edged.keyring import Clients
 
 DOMAIN: Final = b"edged"
+CONTROL_DOMAIN: Final = b"edged.control"
+"""What `control` enforces: who gets there is an operator."""
 CONNECTION: Final = "X-Conn"
 KEY: Final = "X-Key"
 _VERSION: Final = b"1.0"
 _IPC: Final = re.compile(r"localhost:(\d+):(\d+):(\d+)\Z")
-_MAX_BANS: Final = 1024
-"""Beyond this the oldest ban is lifted: memory is bounded."""
 
 
 class Peer(Struct, frozen=True):
@@ -58,36 +58,20 @@ def peer_of(address: str, *, allow_tcp: bool) -> Peer | None:
     return None
 
 
-class Auth:
-    """Decides about connections. `clients` None: there is no CURVE. `ban_s` 0: nobody is banned."""
+class Admits(Protocol):
+    def admit(self, peer: Peer, address: str, now: float, *, operator: bool) -> tuple[bytes, str] | None:
+        """None, or the ZAP status and a reason."""
 
-    def __init__(self, *, allow_tcp: bool, ban_s: float, clients: Clients | None = None) -> None:
+
+class Auth:
+    """Decides about connections. `clients` None: there is no CURVE. `door`: whether there is room."""
+
+    def __init__(self, *, allow_tcp: bool, door: Admits, clients: Clients | None = None) -> None:
         self.allow_tcp = allow_tcp and clients is None
-        self.ban_s = ban_s
         self.clients = clients
-        self.full = False  # nobody more is let in
+        self._door = door
         self.refused: Refusal | None = None  # the last one
         self._connections = 0
-        self._bans: dict[str, float] = {}
-
-    def ban(self, address: str, now: float, key: str | None = None) -> None:
-        """`key`: the public key of a peer that has one; its address may be that of others too."""
-        peer = peer_of(address, allow_tcp=True) if key is None else Peer("", ban_of(key))
-        if peer is None or self.ban_s <= 0:
-            return
-        self._bans.pop(peer.key, None)
-        self._bans[peer.key] = now + self.ban_s
-        while len(self._bans) > _MAX_BANS:
-            del self._bans[next(iter(self._bans))]
-
-    def banned(self, key: str, now: float) -> bool:
-        until = self._bans.get(key)
-        if until is None:
-            return False
-        if until <= now:
-            del self._bans[key]
-            return False
-        return True
 
     def answer(self, frames: list[bytes], now: float) -> list[bytes] | None:
         """A ZAP request as a ROUTER receives it → the reply's frames; None for what is not one."""
@@ -99,13 +83,15 @@ class Auth:
         head = [*frames[: delimiter + 1], _VERSION, request_id]
         credentials = frames[delimiter + 7 :]
         peer = None
-        if version == _VERSION and domain == DOMAIN:
-            peer = self._peer(mechanism, address.decode("ascii", "replace"), credentials)
-        refusal = self._refusal(peer, now)
+        where = address.decode("ascii", "replace")
+        if version == _VERSION and domain in (DOMAIN, CONTROL_DOMAIN):
+            peer = self._peer(mechanism, where, credentials)
+        operator = domain == CONTROL_DOMAIN
+        refusal = (b"400", "not admitted") if peer is None else self._door.admit(peer, where, now, operator=operator)
         if refusal is not None:
             code, why = refusal
             key = to_z85(credentials[0]) if mechanism == b"CURVE" and list(map(len, credentials)) == [32] else None
-            self.refused = Refusal(address.decode("ascii", "replace"), why, key)
+            self.refused = Refusal(where, why, key)
             return [*head, code, why.encode(), b"", b""]
         assert peer is not None, "else it is refused"
         self._connections += 1
@@ -121,15 +107,6 @@ class Auth:
             return None
         known = self.clients.get(credentials[0])
         return None if known is None else Peer(known.identity, ban_of(known.key), known.key)
-
-    def _refusal(self, peer: Peer | None, now: float) -> tuple[bytes, str] | None:
-        if peer is None:
-            return b"400", "not admitted"
-        if self.full:
-            return b"500", "too many connections"
-        if self.banned(peer.key, now):
-            return b"500", "banned for a while"
-        return None
 
 
 def ban_of(key: str) -> str:

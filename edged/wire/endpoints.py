@@ -11,11 +11,10 @@ import grp
 import os
 import stat
 from collections import Counter
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import zmq
-from msgspec import Struct
 
 from edged import keyring
 from edged.broker.instructions import Address, SocketName
@@ -24,43 +23,17 @@ from edged.errors import ConfigError
 from edged.keyring import Keyring, Known
 from edged.messages import Priority
 from edged.places import fallback_runtime_dir
-from edged.system.descriptors import Descriptors
+from edged.system.links import keeps_up
 from edged.wire import sockets
 from edged.wire.activation import Activated
-from edged.wire.auth import CONNECTION, KEY, Auth, Refusal
+from edged.wire.auth import CONNECTION, CONTROL_DOMAIN, DOMAIN, KEY, Auth, Refusal
+from edged.wire.door import Door, Offender
+from edged.wire.incoming import Endless, Framed, Incoming, Reader, Subscription, descriptor, metadata
 from edged.wire.listeners import Listener, ListenError, listen
+from edged.wire.outbox import Outbox
 
 RESTORE_S: Final = 0.5
 """Between tries to bind `stream` again."""
-
-PREFIX_FRAMES: Final = 4
-PREFIX_BYTES: Final = 512
-"""What a peer may put before the delimiter (routing id, REQ's 4 bytes, one frame of its own), since it is echoed."""
-
-
-class Incoming(Struct, frozen=True):
-    """One message on `request` or `control`. `wrong`: why its framing cannot be accepted, to be told to `to`.
-
-    `max_queued`: this caller's own share of the queue, if it has one.
-    """
-
-    to: Address
-    identity: str
-    max_priority: Priority
-    max_queued: int | None
-    socket_type: str
-    wrong: str | None
-    body: bytes
-
-
-class Subscription(Struct, frozen=True):
-    """One frame on `stream`; the metadata is None where libzmq made the frame itself."""
-
-    data: bytes
-    identity: str | None
-    connection: str | None
-    address: str
-    key: str | None = None  # the peer's public key
 
 
 class Endpoints:
@@ -72,15 +45,9 @@ class Endpoints:
         self._config = config
         self._keys = keyring.load(config)
         self._known = _by_identity(self._keys)
-        self._auth = Auth(
-            allow_tcp=config.security.allow_insecure_tcp,
-            ban_s=config.security.ban_s,
-            clients=None if self._keys is None else self._keys.clients,
-        )
-        self._descriptors = Descriptors()
-        self._warnings += self._descriptors.warnings
         self._stream_at = 0.0
         self._listeners: list[Listener] = []
+        self._readers: dict[SocketName, Reader] = {}
         prepare_directory(config.runtime_dir, private=False)
         try:
             prepare_directory(config.state_dir, private=True)
@@ -88,9 +55,11 @@ class Endpoints:
             self._warnings.append(f"{error}: nothing is remembered over a restart")
         try:
             gid = _group(config)
-            requests = [self._listen(endpoint, 0o660, gid) for endpoint in config.request_endpoints]
-            self._streams = [self._listen(endpoint, 0o660, gid) for endpoint in config.stream_endpoints]
-            control = self._listen(config.control_endpoint, 0o600, None)
+            self._of: dict[str, list[Listener]] = {
+                "request": [self._listen(endpoint, 0o660, gid) for endpoint in config.request_endpoints],
+                "stream": [self._listen(endpoint, 0o660, gid) for endpoint in config.stream_endpoints],
+                "control": [self._listen(config.control_endpoint, 0o600, None)],
+            }
         except BaseException:
             self._close_listeners()
             raise
@@ -99,9 +68,15 @@ class Endpoints:
             self._warnings.append("TCP without CURVE (security.allow_insecure_tcp): anybody on the network may ask")
         self._context: zmq.Context[sockets.Socket] = zmq.Context()
         self.zap = sockets.zap(self._context)
-        self._requests, self._controls = requests, [control]
+        self.door = Door(self._named(*self._of), **_door_settings(config))
+        self._auth = Auth(
+            allow_tcp=config.security.allow_insecure_tcp,
+            door=self.door,
+            clients=None if self._keys is None else self._keys.clients,
+        )
+        self._outbox = Outbox(keeps_up)
         self._bound: Counter[SocketName] = Counter()
-        self.request, self.control = self._router(self._requests), self._router(self._controls)
+        self.request, self.control = self._router("request"), self._router("control")
         self._bind_stream()
 
     def _listen(self, endpoint: str, mode: int, gid: int | None) -> Listener:
@@ -110,12 +85,27 @@ class Endpoints:
         self._listeners.append(listener)
         return listener
 
-    def _router(self, listeners: list[Listener]) -> sockets.Socket:
-        return sockets.router(self._context, listeners, 4 * self._config.limits.request_bytes, self._secret)
+    def _named(self, *names: str) -> list[tuple[str, Listener]]:
+        return [(name, listener) for name in names for listener in self._of[name]]
+
+    def _router(self, name: SocketName) -> sockets.Socket:
+        domain = CONTROL_DOMAIN if name == "control" else DOMAIN
+        most = 4 * self._config.limits.request_bytes
+        socket = sockets.router(self._context, self._of[name], most, self._secret, domain)
+        self._readers[name] = Reader(socket)
+        self.door.opened(self._named(name))
+        return socket
 
     def _bind_stream(self) -> None:
         self._nodrop = False
-        self.stream: sockets.Socket | None = sockets.xpub(self._context, self._streams, self._secret)
+        self.stream: sockets.Socket | None = sockets.xpub(self._context, self._of["stream"], self._secret)
+        self.door.opened(self._named("stream"))
+
+    def _close_stream(self) -> None:
+        if self.stream is not None:
+            self.door.closing(self._named("stream"))
+            self.stream.close(linger=0)
+        self.stream = None
 
     @property
     def _secret(self) -> str | None:
@@ -123,7 +113,7 @@ class Endpoints:
 
     @property
     def warnings(self) -> list[str]:
-        return [*self._warnings, *(() if self._keys is None else self._keys.warnings)]
+        return [*self._warnings, *self.door.warnings(), *(() if self._keys is None else self._keys.warnings)]
 
     def poller(self) -> zmq.Poller:
         """A fresh poller over all sockets."""
@@ -136,9 +126,8 @@ class Endpoints:
     # ---- in --------------------------------------------------------------------------------------------------
 
     def authenticate(self, now: float) -> Refusal | None:
-        """Answers the handshakes that wait; nobody more is let in while descriptors are short. Who was refused last."""
+        """Answers the handshakes that wait. Who was refused last."""
         self._auth.refused = None
-        self._auth.full = self._descriptors.short()
         with contextlib.suppress(zmq.Again):
             while True:
                 answer = self._auth.answer(self.zap.recv_multipart(zmq.NOBLOCK), now)
@@ -146,39 +135,39 @@ class Endpoints:
                     self.zap.send_multipart(answer, zmq.NOBLOCK)
         return self._auth.refused
 
-    def receive(self, name: SocketName) -> Incoming | None:
+    def receive(self, name: SocketName, now: float) -> Incoming | None:
         """The next message, or None when there is none. One without an identity cannot be: it is dropped."""
-        socket = self.request if name == "request" else self.control
         while True:
-            try:
-                frames = socket.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
+            found = self._readers[name].read()
+            if found is None:
                 return None
-            identity = _metadata(frames[-1], "User-Id")
+            if isinstance(found, Endless):
+                self._put_out(found, now)
+                continue
+            identity = metadata(found.last, "User-Id")
             if identity is not None:
-                return self._incoming(name, identity, frames)
+                return self._incoming(name, identity, found)
 
-    def _incoming(self, name: SocketName, identity: str, frames: list[zmq.Frame]) -> Incoming:
-        sizes = [len(frame) for frame in frames]
-        delimiter = sizes.index(0, 1) if 0 in sizes[1:] else 0
-        prefix, rest = frames[: delimiter + 1], frames[delimiter + 1 :]
-        addressable = 0 < delimiter < PREFIX_FRAMES and sum(sizes[:delimiter]) <= PREFIX_BYTES
-        routing_id = frames[0].bytes
-        echo = tuple(frame.bytes for frame in prefix) if addressable else (routing_id, b"")
+    def _incoming(self, name: SocketName, identity: str, found: Framed) -> Incoming:
         known = self._known.get(identity)
-        wrong = None
-        if not addressable or len(rest) != 1:
-            wrong = "a message is: an empty frame, then one body frame"
-        elif not given_by_libzmq(routing_id):
-            wrong = "set no routing id on your socket: whoever takes it after you would get your answers"
+        self._outbox.heard(found.routing_id, identity, descriptor(found.last))
         return Incoming(
-            to=Address(name, echo, self._bound[name]),
+            to=Address(name, found.echo, self._bound[name]),
             identity=identity,
             max_priority=self._max_priority(identity, known),
             max_queued=None if known is None else known.max_queued,
-            socket_type=_metadata(frames[-1], "Socket-Type") or "",
-            wrong=wrong,
-            body=b"" if wrong else rest[0].bytes,
+            socket_type=metadata(found.last, "Socket-Type") or "",
+            wrong=found.wrong,
+            body=found.body,
+        )
+
+    def _put_out(self, found: Endless, now: float) -> None:
+        address, key = metadata(found.last, "Peer-Address") or "", metadata(found.last, KEY)
+        self.door.put_out(
+            descriptor(found.last),
+            Offender(address, key, metadata(found.last, "User-Id") or ""),
+            "endless message",
+            now,
         )
 
     def _max_priority(self, identity: str, known: Known | None) -> Priority:
@@ -196,10 +185,10 @@ class Endpoints:
             return None
         return Subscription(
             data=frame.bytes,
-            identity=_metadata(frame, "User-Id"),
-            connection=_metadata(frame, CONNECTION),
-            address=_metadata(frame, "Peer-Address") or "",
-            key=_metadata(frame, KEY),
+            identity=metadata(frame, "User-Id"),
+            connection=metadata(frame, CONNECTION),
+            address=metadata(frame, "Peer-Address") or "",
+            key=metadata(frame, KEY),
         )
 
     # ---- subscriptions ---------------------------------------------------------------------------------------
@@ -214,12 +203,11 @@ class Endpoints:
         if named and self.stream is not None:
             self.stream.setsockopt(zmq.UNSUBSCRIBE, topic)
 
-    def rebind_stream(self, address: str, now: float, key: str | None = None) -> None:
+    def rebind_stream(self, offender: Offender, why: str, now: float) -> None:
         """After a foreign frame (protocol 4): the peer is banned, the socket closed and bound anew."""
-        self._auth.ban(address, now, key)
-        if self.stream is not None:
-            self.stream.close(linger=0)
-        self.stream, self._stream_at = None, now
+        self.door.offence(offender, why, now)
+        self._close_stream()
+        self._stream_at = now
         self.restore_stream(now)
 
     def rebind(self, now: float, *, control: bool = True) -> None:
@@ -229,17 +217,19 @@ class Endpoints:
         Honest clients come back by themselves; what was to be sent to the old connections is dropped. `control` False:
         not that one, which is never on TCP.
         """
-        self._bound["request"] += 1
-        self.request.close(linger=0)
-        self.request = self._router(self._requests)
+        self._outbox.clear()
+        self.request = self._again("request", self.request)
         if control:
-            self._bound["control"] += 1
-            self.control.close(linger=0)
-            self.control = self._router(self._controls)
-        if self.stream is not None:
-            self.stream.close(linger=0)
-        self.stream, self._stream_at = None, now
+            self.control = self._again("control", self.control)
+        self._close_stream()
+        self._stream_at = now
         self.restore_stream(now)
+
+    def _again(self, name: SocketName, socket: sockets.Socket) -> sockets.Socket:
+        self._bound[name] += 1
+        self.door.closing(self._named(name))
+        socket.close(linger=0)
+        return self._router(name)
 
     def restore_stream(self, now: float) -> None:
         """Tries to bind `stream` again when it could not be (no descriptor free, no memory)."""
@@ -257,10 +247,14 @@ class Endpoints:
         """None, or the errno: EHOSTUNREACH the peer is gone, EAGAIN it takes no more."""
         if to.bound != self._bound[to.socket]:
             return errno.EHOSTUNREACH
+        if not self._outbox.takes(to.frames[0], len(body)):
+            return errno.EAGAIN
         socket = self.request if to.socket == "request" else self.control
         try:
             socket.send_multipart([*to.frames, body], zmq.NOBLOCK)
         except zmq.ZMQError as error:
+            if error.errno == errno.EHOSTUNREACH:
+                self._outbox.forget(to.frames[0])
             return error.errno
         return None
 
@@ -311,10 +305,12 @@ class Endpoints:
     def reconfigure(self, config: Config) -> None:
         """Takes over what can change while sockets are bound."""
         self._config = config
-        self._auth.ban_s = config.security.ban_s
+        self.door.reconfigure(**_door_settings(config))
 
     def close(self) -> None:
         """Unbinds, lets the last answers out, removes the sockets' files."""
+        self.door.closing(self._named(*self._of))
+        self.door.close()
         self._close_listeners()
         self._context.destroy(linger=sockets.LINGER_MS)
 
@@ -327,17 +323,9 @@ def _by_identity(keys: Keyring | None) -> dict[str, Known]:
     return {} if keys is None else {known.identity: known for known in keys.clients.values()}
 
 
-def given_by_libzmq(routing_id: bytes) -> bool:
-    """A ROUTER names a peer that brings no id by a zero byte and a number of its own, which no other peer ever has."""
-    return len(routing_id) == 5 and routing_id[0] == 0
-
-
-def _metadata(frame: zmq.Frame, name: str) -> str | None:
-    try:
-        value = frame.get(name)
-    except (zmq.ZMQError, UnicodeDecodeError):
-        return None
-    return str(value) if value else None
+def _door_settings(config: Config) -> dict[str, Any]:
+    limits = config.limits
+    return {"limit": limits.connections, "share": limits.connections_per_identity, "ban_s": config.security.ban_s}
 
 
 def _group(config: Config) -> int | None:

@@ -17,7 +17,8 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-BACKLOG: Final = 128
+BACKLOG: Final = 512
+"""Who waits to be let in: a crowd that comes back at once; the kernel caps it (net.core.somaxconn)."""
 LOCK_S: Final = 5.0
 """How long to wait for another daemon that is binding in the same directory: it takes milliseconds."""
 
@@ -27,25 +28,37 @@ class ListenError(Exception):
 
 
 class Listener:
-    """One bound endpoint. The descriptor stays ours; zmq gets duplicates."""
+    """One bound endpoint. The descriptor stays ours; zmq gets duplicates, of which `given` was the last."""
 
     def __init__(self, endpoint: str, sock: socket.socket, path: str | None) -> None:
         self.endpoint = endpoint
-        self._socket = sock
-        self._path = path
+        self.socket = sock
+        self.path = path
         self._inode = os.lstat(path).st_ino if path else 0
+        self.given = -1
 
     def duplicate(self) -> int:
         """A descriptor for one zmq bind, which closes it."""
-        return os.dup(self._socket.fileno())
+        self.given = os.dup(self.socket.fileno())
+        return self.given
+
+    @property
+    def fd(self) -> int:
+        return self.socket.fileno()
+
+    @property
+    def place(self) -> str | int:
+        """What tells its connections from others': the path, or the port."""
+        here = self.socket.getsockname()
+        return int(here[1]) if isinstance(here, tuple) else str(here)
 
     def close(self) -> None:
         """Stops listening and removes the socket's file, if it still is ours."""
-        if self._path:
+        if self.path:
             with contextlib.suppress(OSError):
-                if os.lstat(self._path).st_ino == self._inode:
-                    os.unlink(self._path)
-        self._socket.close()
+                if os.lstat(self.path).st_ino == self._inode:
+                    os.unlink(self.path)
+        self.socket.close()
 
 
 def listen(endpoint: str, *, mode: int, gid: int | None) -> Listener:

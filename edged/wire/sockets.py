@@ -43,7 +43,11 @@ def zap(context: zmq.Context[Socket]) -> Socket:
 
 
 def router(
-    context: zmq.Context[Socket], listeners: Sequence[Listener], max_frame_bytes: int, secret: str | None
+    context: zmq.Context[Socket],
+    listeners: Sequence[Listener],
+    max_frame_bytes: int,
+    secret: str | None,
+    domain: bytes = DOMAIN,
 ) -> Socket:
     """`request` or `control`: a send to a peer that is gone raises EHOSTUNREACH, to one that is full EAGAIN.
 
@@ -52,7 +56,7 @@ def router(
     socket = context.socket(zmq.ROUTER)
     socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
     socket.setsockopt(zmq.SNDHWM, HWM_REPLIES)
-    _bind(socket, listeners, max_frame_bytes, secret)
+    _bind(socket, listeners, max_frame_bytes, secret, domain)
     return socket
 
 
@@ -61,11 +65,13 @@ def xpub(context: zmq.Context[Socket], listeners: Sequence[Listener], secret: st
     socket = context.socket(zmq.XPUB)
     socket.setsockopt(zmq.XPUB_MANUAL, 1)
     socket.setsockopt(zmq.SNDHWM, HWM_OUT)
-    _bind(socket, listeners, STREAM_FRAME_BYTES, secret)
+    _bind(socket, listeners, STREAM_FRAME_BYTES, secret, DOMAIN)
     return socket
 
 
-def _bind(socket: Socket, listeners: Sequence[Listener], max_frame_bytes: int, secret: str | None) -> None:
+def _bind(
+    socket: Socket, listeners: Sequence[Listener], max_frame_bytes: int, secret: str | None, domain: bytes
+) -> None:
     socket.linger = LINGER_MS
     socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)
     socket.setsockopt(zmq.RCVHWM, HWM_IN)
@@ -80,7 +86,7 @@ def _bind(socket: Socket, listeners: Sequence[Listener], max_frame_bytes: int, s
         if secret is not None:
             socket.setsockopt(zmq.CURVE_SECRETKEY, secret.encode())
             socket.setsockopt(zmq.CURVE_SERVER, int(tcp))  # 0 sets the mechanism back to NULL
-        socket.setsockopt(zmq.ZAP_DOMAIN, DOMAIN)
+        socket.setsockopt(zmq.ZAP_DOMAIN, domain)
         socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
         socket.setsockopt(zmq.USE_FD, listener.duplicate())
         socket.bind(listener.endpoint)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edged.keyfile import to_z85
 from edged.keyring import Clients, Known
-from edged.wire.auth import _MAX_BANS, CONNECTION, DOMAIN, KEY, Auth, Peer, peer_of
+from edged.wire.auth import CONNECTION, CONTROL_DOMAIN, DOMAIN, KEY, Auth, Peer, peer_of
 
 IPC = b"localhost:1000:1001:4321"
 
@@ -19,8 +19,20 @@ def ask(address: bytes = IPC, *, version: bytes = b"1.0", domain: bytes = DOMAIN
     return [b"peer", b"", version, b"7", domain, address, b"", mechanism]
 
 
-def auth(*, allow_tcp: bool = False, ban_s: float = 60.0, clients: Clients | None = None) -> Auth:
-    return Auth(allow_tcp=allow_tcp, ban_s=ban_s, clients=clients)
+class Door:
+    """Refuses what it is told to, and writes down who was asked for."""
+
+    def __init__(self, refusal: tuple[bytes, str] | None = None) -> None:
+        self.refusal = refusal
+        self.asked: list[tuple[Peer, str, bool]] = []
+
+    def admit(self, peer: Peer, address: str, now: float, *, operator: bool) -> tuple[bytes, str] | None:
+        self.asked.append((peer, address, operator))
+        return self.refusal
+
+
+def auth(*, allow_tcp: bool = False, clients: Clients | None = None, door: Door | None = None) -> Auth:
+    return Auth(allow_tcp=allow_tcp, door=door or Door(), clients=clients)
 
 
 ADA, BOB = b"a" * 32, b"b" * 32
@@ -147,14 +159,6 @@ def test_a_key_is_nothing_where_there_are_none() -> None:
     assert status(auth(allow_tcp=True, clients={}).answer(curve(ADA), 0.0)) == b"400"
 
 
-def test_a_ban_names_the_key_and_not_the_address() -> None:
-    one = auth(clients=CLIENTS)
-    one.ban("10.0.0.7", 0.0, to_z85(ADA))
-    assert status(one.answer(curve(ADA, address=b"10.0.0.9"), 1.0)) == b"500"
-    assert status(one.answer(curve(BOB), 1.0)) == b"200"
-    assert status(one.answer(curve(ADA), 61.0)) == b"200"
-
-
 def test_credentials_change_nothing() -> None:
     assert status(auth().answer([*ask(), b"key", b"more"], 0.0)) == b"200"
 
@@ -173,75 +177,25 @@ def test_no_frames_raise_or_get_in_by_accident(frames: list[bytes], allow_tcp: b
         assert rest[5:] in ([b"CURVE", ADA], [b"CURVE", BOB]) or rest[3] == IPC or (allow_tcp and not with_keys)
 
 
-# ---- bans ------------------------------------------------------------------------------------------------------
+def test_the_door_is_asked_for_who_is_known_and_for_nobody_else() -> None:
+    door = Door((b"300", "too many connections"))
+    one = auth(clients=CLIENTS, door=door)
+    assert status(one.answer(curve(b"c" * 32), 1.0)) == b"400"
+    assert door.asked == []
+    assert status(one.answer(curve(ADA), 1.0)) == b"300"
+    assert (one.refused.address, one.refused.why, one.refused.key) == ("10.0.0.7", "too many connections", to_z85(ADA))
+    assert status(one.answer(ask(), 1.0)) == b"300"
+    assert [(peer.identity, address) for peer, address, _ in door.asked] == [
+        ("name:ada", "10.0.0.7"),
+        ("uid:1000", IPC.decode()),
+    ]
 
 
-def test_on_ipc_the_process_is_banned() -> None:
-    one = auth()
-    one.ban("localhost:1000:1001:4321", 0.0)
-    assert status(one.answer(ask(), 1.0)) == b"500"
-    assert status(one.answer(ask(b"localhost:0:0:4321"), 1.0)) == b"500"
-    assert status(one.answer(ask(b"localhost:1000:1001:4322"), 1.0)) == b"200"
-
-
-def test_on_tcp_the_address_is_banned() -> None:
-    one = auth(allow_tcp=True)
-    one.ban("10.0.0.7", 0.0)
-    assert status(one.answer(ask(b"10.0.0.7"), 1.0)) == b"500"
-    assert status(one.answer(ask(b"10.0.0.8"), 1.0)) == b"200"
-
-
-def test_a_ban_ends() -> None:
-    one = auth(ban_s=60)
-    one.ban("localhost:1000:1001:4321", 100.0)
-    assert status(one.answer(ask(), 159.9)) == b"500"
-    assert status(one.answer(ask(), 160.0)) == b"200"
-    assert not one._bans
-
-
-def test_a_ban_again_is_longer() -> None:
-    one = auth(ban_s=60)
-    one.ban("localhost:1000:1001:4321", 0.0)
-    one.ban("localhost:1000:1001:4321", 30.0)
-    assert status(one.answer(ask(), 89.0)) == b"500"
-
-
-def test_zero_is_no_ban() -> None:
-    one = auth(ban_s=0)
-    one.ban("localhost:1000:1001:4321", 0.0)
-    assert status(one.answer(ask(), 0.0)) == b"200"
-
-
-def test_nobody_cannot_be_banned() -> None:
-    one = auth()
-    one.ban("", 0.0)
-    assert not one._bans
-
-
-def test_bans_are_bounded_and_the_oldest_is_lifted() -> None:
-    one = auth()
-    for pid in range(1, _MAX_BANS + 10):
-        one.ban(f"localhost:1:1:{pid}", 0.0)
-        one.ban("localhost:1:1:1", 0.0)
-    assert len(one._bans) == _MAX_BANS
-    assert one.banned("pid:1", 1.0)
-    assert not one.banned("pid:2", 1.0)
-    assert one.banned(f"pid:{_MAX_BANS + 9}", 1.0)
-
-
-def test_a_process_of_another_pid_namespace_is_banned_with_its_user_only() -> None:
-    one = auth()
-    one.ban("localhost:7:7:0", 0.0)
-    assert one.banned("pid:0/uid:7", 1.0)
-    assert not one.banned("pid:0/uid:8", 1.0)
-
-
-def test_nobody_is_let_in_while_it_is_full() -> None:
-    one = auth()
-    one.full = True
-    answer = one.answer([b"r", b"", b"1.0", b"1", DOMAIN, b"localhost:1:1:5", b"", b"NULL"], 0.0)
-    assert answer is not None
-    assert b"500" in answer
+def test_the_domain_tells_operators() -> None:
+    door = Door()
+    auth(door=door).answer(ask(domain=CONTROL_DOMAIN), 0.0)
+    auth(door=door).answer(ask(), 0.0)
+    assert [operator for _, _, operator in door.asked] == [True, False]
 
 
 def test_peer_of() -> None:

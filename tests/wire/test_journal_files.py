@@ -63,7 +63,8 @@ def test_a_state_directory_that_was_removed_is_there_again(tmp_path: Path) -> No
         shutil.rmtree(state(box))
         asker = box.client()
         asker.call(op="generate", id="new", prompt="n=1")
-        until(lambda: box.client().call(op="generate", id="new", prompt="n=1")["ok"], "the disk")
+        with box.client() as other:
+            until(lambda: other.call(op="generate", id="new", prompt="n=1")["ok"], "the disk")
         kill(box)
         shutil.rmtree(ram(box))
         box.start(ready=False)
@@ -158,7 +159,8 @@ def test_odd_things_in_its_place_do_not_stop_the_start(tmp_path: Path, odd: Call
         assert answer["ok"] == (mode == "ram")
         shutil.rmtree(path)
         until(path.is_file, "the journal")
-        until(lambda: box.client().call(op="generate", id="new", prompt="n=1")["ok"], "it is accepted")
+        with box.client() as other:
+            until(lambda: other.call(op="generate", id="new", prompt="n=1")["ok"], "it is accepted")
         assert path.is_file()
 
 

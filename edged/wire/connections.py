@@ -1,0 +1,138 @@
+"""How many connections there may be, whose they are, and who has to go. Pure.
+
+Two kinds of knowledge are put together. The kernel tells which connections exist and who is behind each, handshake or
+not (`edged.system.links`). The authenticator tells whom it admitted, and not over which connection. So for each peer
+address, which on ipc is a process, there are as many admissions alive as there are connections at most; the oldest
+are forgotten first. What exists beyond the admissions is in its handshake, or does not mean to make one.
+
+Rules:
+
+* `limit` admitted on `request` and `stream` together, `share` of one identity. Beyond it a newcomer is turned away for
+  now (ZAP 300: libzmq comes back by itself).
+* A full house is no reason to turn somebody away who has less than others: the identity with most loses its youngest.
+* Unfinished handshakes of one user or address, older than HASTE_S: beyond `handshakes` of them the youngest are cut.
+  While descriptors are short, whatever their age and beyond half as many. libzmq cuts the rest after 5 s
+  (HANDSHAKE_IVL).
+* `control` is for operators: it is neither counted nor limited here (its descriptors are, `edged.system.turnstile`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from msgspec import Struct
+
+from edged.system.links import Link
+
+HASTE_S: Final = 0.5
+"""A handshake takes a millisecond, and a crowd of one user that comes back at once has them all finished in this."""
+
+OPERATORS: Final = "control"
+
+
+class Verdict(Struct, frozen=True):
+    """`refused`: why. `evict`: one connection of this address has to go for it."""
+
+    refused: str | None = None
+    evict: str | None = None
+
+
+COME_IN: Final = Verdict()
+
+
+class Connections:
+    def __init__(self, limit: int, share: int, handshakes: int) -> None:
+        self.limit, self.share, self.handshakes = limit, share, handshakes
+        self.links: list[Link] = []
+        self._admitted: dict[str, deque[tuple[float, str]]] = {}
+
+    # ---- what is there ---------------------------------------------------------------------------------------
+
+    def census(self, links: list[Link], began: float) -> None:
+        """What the kernel has, looked at from `began` on: admissions of before that have no connection are over."""
+        self.links = links
+        there = Counter(link.address for link in links if link.name != OPERATORS)
+        for address, admitted in list(self._admitted.items()):
+            while len(admitted) > there[address] and admitted[0][0] < began:
+                admitted.popleft()
+            if not admitted:
+                del self._admitted[address]
+
+    def total(self) -> int:
+        return sum(map(len, self._admitted.values()))
+
+    def held(self) -> Counter[str]:
+        """Identities and how many connections each has."""
+        return Counter(identity for admitted in self._admitted.values() for _, identity in admitted)
+
+    def counts(self) -> dict[str, int]:
+        """For `status`."""
+        names = Counter(link.name for link in self.links)
+        held = self.held()
+        return {
+            **{name: names[name] for name in ("request", "stream", OPERATORS)},
+            "limit": self.limit,
+            "per_identity": self.share,
+            "identities": len(held),
+            "handshakes": sum(self._unfinished().values()),
+        }
+
+    def _unfinished(self) -> Counter[str]:
+        """Addresses and how many of their connections are not admitted."""
+        there = Counter(link.address for link in self.links if link.name != OPERATORS)
+        return Counter({a: n - len(self._admitted.get(a, ())) for a, n in there.items()}) & there
+
+    # ---- who may come ----------------------------------------------------------------------------------------
+
+    def admit(self, address: str, identity: str, now: float) -> Verdict:
+        verdict = self._verdict(identity)
+        if verdict.refused is None:
+            if verdict.evict is not None:
+                self._admitted[verdict.evict].pop()
+            self._admitted.setdefault(address, deque()).append((now, identity))
+        return verdict
+
+    def _verdict(self, identity: str) -> Verdict:
+        held = self.held()
+        if held[identity] >= self.share:
+            return Verdict("this caller has all the connections that one may have")
+        if held.total() < self.limit:
+            return COME_IN
+        heaviest, most = held.most_common(1)[0]
+        if most <= held[identity] + 1:
+            return Verdict("too many connections")
+        return Verdict(evict=self._place_of(heaviest))
+
+    def _place_of(self, identity: str) -> str:
+        """The address with most connections of an identity, rather one that it shares with nobody."""
+        rows = [(address, Counter(who for _, who in admitted)) for address, admitted in self._admitted.items()]
+        return max(rows, key=lambda row: (len(row[1]) == 1, row[1][identity]) if row[1][identity] else (False, 0))[0]
+
+    # ---- who has to go ---------------------------------------------------------------------------------------
+
+    def of(self, addresses: Iterable[str]) -> list[Link]:
+        """Connections of these addresses, `control` apart, the youngest first."""
+        wanted = set(addresses)
+        return sorted(
+            (link for link in self.links if link.address in wanted and link.name != OPERATORS),
+            key=lambda link: -link.since,
+        )
+
+    def idlers(self, now: float, kin: Callable[[str], str], *, short: bool) -> list[Link]:
+        """Connections to be cut for unfinished handshakes. `kin`: the identity behind an address."""
+        unfinished = self._unfinished()
+        by_kin: dict[str, list[str]] = defaultdict(list)
+        for address, _ in unfinished.most_common():
+            by_kin[kin(address)].append(address)
+        out = []
+        most = self.handshakes // 2 if short else self.handshakes
+        for addresses in by_kin.values():
+            beyond = sum(unfinished[address] for address in addresses) - most
+            for address in addresses:
+                ripe = [link for link in self.of([address]) if short or now - link.since >= HASTE_S]
+                taken = ripe[: max(0, min(beyond, unfinished[address]))]
+                out += taken
+                beyond -= len(taken)
+        return out
