@@ -22,6 +22,7 @@ from edged.observeside import ObserveSide
 from edged.operatorside import OperatorSide
 from edged.wire import codec
 from edged.wire.endpoints import Endpoints, Incoming
+from edged.wire.features import features
 from edged.workerside import place
 
 MESSAGES_PER_TURN: Final = 64
@@ -90,7 +91,7 @@ class ClientSide:
     def _asked(self, caller: Caller, request: m.ClientRequest, now: float) -> list[Instruction]:
         match request:
             case m.Ping():
-                fields: dict[str, Any] = {"version": __version__, "features": codec.features(journal=self._journal.on)}
+                fields: dict[str, Any] = {"version": __version__, "features": features(journal=self._journal.on)}
                 fields |= {"time": time.time(), "stream": self._config.stream_endpoints}
             case m.Status():
                 fields = self._observe.told(now)
