@@ -16,6 +16,7 @@ from edged.broker.broker import Broker
 from edged.broker.instructions import Address, Caller, Instruction, Refuse, Reply, SocketName
 from edged.config import Config
 from edged.errors import Code, WireError
+from edged.historyside import HistorySide
 from edged.journalside import JournalSide
 from edged.observe.log import Log
 from edged.observeside import ObserveSide
@@ -30,7 +31,7 @@ MESSAGES_PER_TURN: Final = 64
 
 
 class ClientSide:
-    """`do` carries out instructions, `send` answers at once."""
+    """`do` carries out instructions, `send` answers at once, `announce` tells everybody what happened."""
 
     def __init__(
         self,
@@ -41,9 +42,11 @@ class ClientSide:
         *,
         operators: OperatorSide,
         observe: ObserveSide,
+        history: HistorySide,
         journal: JournalSide,
         do: Callable[[list[Instruction], float], None],
         send: Callable[[Address, bytes], None],
+        announce: Callable[[str], None],
         log: Log,
         counters: Counter[str],
     ) -> None:
@@ -53,9 +56,11 @@ class ClientSide:
         self._encode = encode
         self._operators = operators
         self._observe = observe
+        self._history = history
         self._journal = journal
         self._do = do
         self._send = send
+        self._announce = announce
         self._log = log
         self._counters = counters
 
@@ -95,6 +100,8 @@ class ClientSide:
                 fields |= {"time": time.time(), "stream": self._config.stream_endpoints}
             case m.Status():
                 fields = self._observe.told(now)
+            case m.HistoryRequest():
+                fields = self._history.told(request, now)
             case m.LogLevel():
                 self._log.set_level(request.level)
                 fields = {"level": request.level}
@@ -105,6 +112,12 @@ class ClientSide:
                     return [Refuse(caller.to, request.id, error)]
             case m.Generate():
                 return self._broker.asked(caller, request, codec.digest(request), now)
+            case m.Drain() | m.Resume():
+                before = self._broker.gate.drained
+                out = self._broker.asked(caller, request, b"", now)
+                if self._broker.gate.drained is not before:
+                    self._announce("resumed" if before else "draining")
+                return out
             case _:
                 return self._broker.asked(caller, request, b"", now)
         return [Reply(caller.to, request.id, fields)]

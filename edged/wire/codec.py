@@ -30,6 +30,7 @@ REQUEST_OPS: Final[Mapping[str, type[m.ClientRequest]]] = {
     "cancel": m.Cancel,
     "ping": m.Ping,
     "status": m.Status,
+    "history": m.HistoryRequest,
     "tokenize": m.TokenizeRequest,
     "embed": m.EmbedRequest,
     "warm": m.WarmRequest,

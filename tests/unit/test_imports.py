@@ -50,6 +50,7 @@ PURE_WATCHDOG = (
     *(f"edged.watchdog.{name}" for name in ("alarms", "back", "refusal", "thresholds")),
     "edged.observe.watch",
     "edged.observe.metrics",
+    "edged.observe.history",
 )
 PURE_CLIENT = tuple(
     f"edged.client.{name}"
