@@ -347,5 +347,5 @@ class Daemon:
 
     def _system(self, topic: str, fields: dict[str, Any]) -> None:
         if topic != "health":
-            fields = self._history.note(fields)
+            fields = self._history.note(fields) | {"instance": self._codec.instance}
         self._endpoints.publish(b"sys/" + topic.encode(), self._codec.event(fields), drop=True)

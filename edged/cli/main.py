@@ -23,6 +23,7 @@ VERBS = {
     "doctor": "edged.cli.doctor",
     "drain": "edged.cli.drain",
     "embed": "edged.cli.embed",
+    "events": "edged.cli.events",
     "health": "edged.cli.health",
     "keys": "edged.cli.keys",
     "loglevel": "edged.cli.loglevel",
@@ -36,6 +37,7 @@ VERBS = {
     "session": "edged.cli.session",
     "status": "edged.cli.status",
     "tokenize": "edged.cli.tokenize",
+    "top": "edged.cli.top.verb",
     "warm": "edged.cli.warm",
 }
 """Verb → the module whose `command` it is."""

@@ -67,6 +67,16 @@ class Session:
             fail("this verb goes over the control socket of the box itself, never over TCP", click.UsageError.exit_code)
         return beside
 
+    @property
+    def given(self) -> str | None:
+        """`--endpoint`."""
+        return self._endpoint
+
+    @property
+    def streams(self) -> dict[str, str]:
+        """The stream endpoint that goes with the request endpoint, where the configuration tells."""
+        return {} if self._endpoint else {self.endpoint: reach.stream(self.config, self.endpoint)}
+
     @contextmanager
     def client(self, *, control: bool = False) -> Iterator[client.Client]:
         """A client whose errors are told in one line, each with its exit status."""
@@ -75,7 +85,7 @@ class Session:
         if why:
             fail(why, EXIT_NO_ANSWER)
         try:
-            with client.Client(endpoint, key=self._key, server_key=self._server_key or None) as found:
+            with self.connect(endpoint, {} if control else self.streams) as found:
                 yield found
         except client.ReplyError as error:
             if self.as_json:
@@ -85,6 +95,13 @@ class Session:
             fail(str(error), EXIT_NO_ANSWER)
         except client.NoAnswer as error:
             fail(reach.silent(endpoint, error.waited_s), EXIT_NO_ANSWER)
+        except client.BadEndpoint as error:
+            fail(str(error), click.UsageError.exit_code)
+
+    def connect(self, endpoint: str, streams: dict[str, str] | None = None) -> client.Client:
+        """With the keys that were given. An endpoint or a key that is none is told here; errors of calls are not."""
+        try:
+            return client.Client(endpoint, streams=streams, key=self._key, server_key=self._server_key or None)
         except (client.BadEndpoint, client.BadKey) as error:
             fail(str(error), click.UsageError.exit_code)
 
