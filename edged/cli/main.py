@@ -31,6 +31,7 @@ VERBS = {
     "ping": "edged.cli.ping",
     "profile": "edged.cli.profile",
     "reload": "edged.cli.reload",
+    "report": "edged.cli.report.verb",
     "requests": "edged.cli.requests",
     "result": "edged.cli.result",
     "resume": "edged.cli.resume",

@@ -47,10 +47,18 @@ class Session:
     def timeout(self, default: float = ANSWER_S) -> float:
         return self._timeout if self._timeout is not None else default
 
+    @property
+    def config_path(self) -> str | None:
+        return self._path or reach.default_config()
+
+    def configuration(self) -> config.Config:
+        """Raises ConfigError."""
+        return config.load(self.config_path)
+
     @cached_property
     def config(self) -> config.Config:
         try:
-            return config.load(self.path or reach.default_config())
+            return self.configuration()
         except ConfigError as error:
             fail(str(error), EXIT_CONFIG)
 

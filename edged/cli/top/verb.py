@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 import click
 from msgspec import Struct
-from rich.console import Console
 
 from edged.cli import reach
 from edged.cli.number import Number
@@ -21,7 +20,6 @@ from edged.cli.plots import ramp
 from edged.cli.top.box import Box
 from edged.cli.top.keys import Ui, Wish, pressed, settle
 from edged.cli.top.poller import Poller, Way
-from edged.cli.top.view import Size, picture
 
 if TYPE_CHECKING:
     from edged.cli.top.screen import Screen
@@ -98,6 +96,10 @@ def _once(ways: Ways, interval: float) -> None:
     look = ways.poller(interval, lambda: None).look()
     if look.why:
         fail(look.why, EXIT_NO_ANSWER)
+    from rich.console import Console  # noqa: PLC0415 - rich takes a while to import, and only top wants it
+
+    from edged.cli.top.view import Size, picture  # noqa: PLC0415
+
     box = Box()
     box.take(look)
     found = shutil.get_terminal_size((PIPE_COLUMNS, PIPE_ROWS))
@@ -107,6 +109,8 @@ def _once(ways: Ways, interval: float) -> None:
 
 
 def _run(ways: Ways, screen: Screen, interval: float) -> None:
+    from edged.cli.top.view import Size, picture  # noqa: PLC0415 - as above
+
     box, ui, marks = Box(), Ui(), ramp()
     poller = ways.poller(interval, screen.wake)
     poller.start()
