@@ -34,7 +34,7 @@ class Shares(Struct, frozen=True):
 
 def share(rows: int, there: Sequence[Series], requests: int, events: int) -> Shares:
     """`there`: series that something is known of. `requests`, `events`: rows that both lists would like, untitled."""
-    shown = list(there)
+    rows, shown = max(0, rows), list(there)
     for left_out in SOONEST:
         if len(shown) + 4 <= rows:
             break

@@ -81,7 +81,8 @@ def _head(box: Box, columns: int, now: float) -> Iterator[Text]:
     level = said.get("level", "")
     board = said.get("board", "")
     colour = "" if level.startswith("normal") or not level else "yellow" if level.startswith("warm") else "red"
-    yield Text.assemble((one_line(f"level {level}" if level else ""), colour), f"  {one_line(board)}", no_wrap=True)
+    if level or board:
+        yield Text.assemble((one_line(f"level {level}"), colour), f"  {one_line(board)}", no_wrap=True)
     for label in ("unloaded", "reload"):
         if said.get(label):
             yield Text(one_line(f"{label}: {said[label]}"), style="yellow", no_wrap=True)
