@@ -15,7 +15,7 @@ from edged.cli import reach
 from edged.cli.following import Follower
 from edged.cli.happened import COLOURS, happened, local
 from edged.cli.options import EXITS, json_option
-from edged.cli.output import ANSWER_S, EXIT_ERROR, Session, error_words, fail, one_line, print_json
+from edged.cli.output import ANSWER_S, EXIT_ERROR, Session, error_words, fail, one_line, print_json, silence_words
 from edged.cli.terminal import coloured, cut, width
 
 MOST = 200
@@ -141,7 +141,7 @@ class Following:
             if not why:
                 reply = edged.call("history", deadline_s=self._patience_s, seconds=1, events=MOST)
         except client.NoAnswer as error:
-            why = reach.silent(endpoint, error.waited_s)
+            why = silence_words(endpoint, error)
         except client.ReplyError as error:
             why = error_words(error)
         if bool(why) is not self._away:

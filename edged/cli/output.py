@@ -49,7 +49,7 @@ class Session:
 
     @property
     def config_path(self) -> str | None:
-        return self._path or reach.default_config()
+        return self.path or reach.default_config()
 
     def configuration(self) -> config.Config:
         """Raises ConfigError."""
@@ -85,6 +85,13 @@ class Session:
         """The stream endpoint that goes with the request endpoint, where the configuration tells."""
         return {} if self._endpoint else {self.endpoint: reach.stream(self.config, self.endpoint)}
 
+    def connect(self, endpoint: str, streams: dict[str, str] | None = None) -> client.Client:
+        """With the keys that were given. An endpoint or a key that is none is told here; errors of calls are not."""
+        try:
+            return client.Client(endpoint, streams=streams, key=self._key, server_key=self._server_key or None)
+        except (client.BadEndpoint, client.BadKey) as error:
+            fail(str(error), click.UsageError.exit_code)
+
     @contextmanager
     def client(self, *, control: bool = False) -> Iterator[client.Client]:
         """A client whose errors are told in one line, each with its exit status."""
@@ -99,18 +106,9 @@ class Session:
             if self.as_json:
                 print_json(error.raw)
             fail(error_words(error), EXIT_ERROR)
-        except client.NotAdmitted as error:
-            fail(str(error), EXIT_NO_ANSWER)
         except client.NoAnswer as error:
-            fail(reach.silent(endpoint, error.waited_s), EXIT_NO_ANSWER)
+            fail(silence_words(endpoint, error), EXIT_NO_ANSWER)
         except client.BadEndpoint as error:
-            fail(str(error), click.UsageError.exit_code)
-
-    def connect(self, endpoint: str, streams: dict[str, str] | None = None) -> client.Client:
-        """With the keys that were given. An endpoint or a key that is none is told here; errors of calls are not."""
-        try:
-            return client.Client(endpoint, streams=streams, key=self._key, server_key=self._server_key or None)
-        except (client.BadEndpoint, client.BadKey) as error:
             fail(str(error), click.UsageError.exit_code)
 
     def call(self, op: str, *, control: bool = False, **fields: Any) -> dict[str, Any]:
@@ -127,6 +125,10 @@ def fail(message: str, status: int) -> NoReturn:
     """One line on stderr, then the exit status."""
     click.echo(f"edgectl: {one_line(message)}", err=True)
     sys.exit(status)
+
+
+def silence_words(endpoint: str, error: client.NoAnswer) -> str:
+    return str(error) if isinstance(error, client.NotAdmitted) else reach.silent(endpoint, error.waited_s)
 
 
 def error_words(error: client.ReplyError) -> str:

@@ -13,7 +13,7 @@ from edged import client
 from edged.cli import glance, reach
 from edged.cli.number import Number
 from edged.cli.options import EXITS, json_option
-from edged.cli.output import ANSWER_S, Session, error_words, print_json
+from edged.cli.output import ANSWER_S, Session, error_words, print_json, silence_words
 from edged.cli.past import past
 from edged.cli.plots import ramp
 from edged.cli.sparklines import last_hour
@@ -112,11 +112,11 @@ class Watch:
         why = reach.unreachable(endpoint)
         try:
             if not why:
-                with client.Client(endpoint) as edged:
+                with self._session.connect(endpoint) as edged:
                     reply = edged.call("status", deadline_s=self._patience_s)
                     return with_past(edged, reply, self._patience_s) if self._history else reply
         except client.NoAnswer as error:
-            why = reach.silent(endpoint, error.waited_s)
+            why = silence_words(endpoint, error)
         except client.BadEndpoint as error:
             raise click.UsageError(str(error)) from None
         except client.ReplyError as error:

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from edged.cli.past import past
 from edged.cli.report import svg
-from edged.cli.report.facts import Facts, Finding, Settings, machine
+from edged.cli.report.facts import Facts, Settings, machine
 from edged.cli.report.markup import Markup, el, join
 from edged.cli.report.page import page
-from edged.cli.report.redact import HIDDEN, redacted
+from edged.cli.report.redact import HIDDEN, redacted, sentence
+from edged.doctor import Finding, Severity
 
 NOW = 1_790_000_000.0
 EVIL = "<script>alert('&\"')</script>\x1b[2J\0"
@@ -94,7 +95,7 @@ def facts(**fields) -> Facts:
         "settings": Settings(path=EVIL, every={"a": [EVIL]}, changed={"limits.queue": (5, 128)}),
         "status": status,
         "past": past({"interval_s": 10, "last": 9, "end_time": NOW, "columns": columns, "events": events}),
-        "findings": [Finding("error", EVIL, EVIL, EVIL), Finding("ok", "fine", "", "")],
+        "findings": [Finding("psi", Severity.ERROR, EVIL, EVIL, EVIL), Finding("swap", Severity.OK, "fine")],
     }
     return Facts(**{**given, **fields})
 
@@ -113,7 +114,7 @@ def test_the_page_is_whole_and_holds_nothing_foreign():
 
 
 def test_a_daemon_that_is_down():
-    text = page(facts(down="nobody listens", status={}, past=None, findings=None, undoctored="left out"))
+    text = page(facts(down="nobody listens", status={}, past=None, findings=None))
     assert "The daemon does not answer: nobody listens" in Checked(text).text.replace("  ", " ")
     assert "The last hour" not in text
 
@@ -183,6 +184,26 @@ def test_what_is_left_out(key, value, shown):
 @given(ANYTHING)
 def test_no_key_of_curve_gets_through(value):
     assert KEY not in str(redacted({"a": value, "b": [KEY], "c": {"d": KEY}}))
+
+
+ADDRESS = "tcp://0.0.0.0:5555 tcp://[2001:db8::1234:5678:9abc]:50001 x"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        (f"server_key: {KEY}, which is no path", f"server_key: {HIDDEN}, which is no path"),
+        (f"a key ({KEY}).", f"a key ({HIDDEN})."),
+        (
+            "others may write /etc/edged/clients/kitchen.key, /c/b-1.key",
+            f"others may write /etc/edged/clients/{HIDDEN}.key, /c/{HIDDEN}.key",
+        ),
+        ("/etc/edged/keys/server.key_secret is 0644", "/etc/edged/keys/server.key_secret is 0644"),
+        (ADDRESS, ADDRESS),
+    ],
+)
+def test_what_doctor_may_not_say_here(said, shown):
+    assert sentence(said) == shown
 
 
 def test_the_machine(tmp_path: Path):

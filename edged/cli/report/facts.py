@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
-import importlib.util
 import os
 import platform
 import socket
@@ -15,25 +13,16 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from edged import __version__, client, config
+from edged import __version__, client, config, doctor
 from edged.cli import reach
-from edged.cli.output import ANSWER_S, Session, error_words
+from edged.cli.output import ANSWER_S, Session, error_words, silence_words
 from edged.cli.past import Past, past
-from edged.cli.report.redact import redacted
+from edged.cli.report.redact import redacted, sentence
 from edged.errors import ConfigError
 
 EVENTS: Final = 200
 PACKAGES: Final = ("pyzmq", "msgspec", "llama-cpp-python", "numpy", "systemd-python", "prometheus-client")
 BOARD_FILES: Final = ("proc/device-tree/model", "sys/class/dmi/id/product_name")
-
-
-class Finding(Struct, frozen=True):
-    """One of `edgectl doctor`."""
-
-    severity: str
-    what: str
-    why: str
-    do: str
 
 
 class Settings(Struct, frozen=True):
@@ -46,7 +35,7 @@ class Settings(Struct, frozen=True):
 
 
 class Facts(Struct, frozen=True):
-    """`down`: why the daemon did not answer. `findings` None: doctor was not asked, `undoctored` says why."""
+    """`down`: why the daemon did not answer. `findings` None: doctor was not asked."""
 
     made: float
     host: str
@@ -56,15 +45,14 @@ class Facts(Struct, frozen=True):
     down: str = ""
     status: dict[str, Any] = {}
     past: Past | None = None
-    findings: list[Finding] | None = None
-    undoctored: str = ""
+    findings: list[doctor.Finding] | None = None
 
 
-def gather(session: Session, *, doctor: bool) -> Facts:
+def gather(session: Session, *, examine: bool) -> Facts:
     settings, found = _settings(session)
     endpoint = session.given or reach.connectable(found or config.parse({}, "defaults"))
-    down, status, history = _asked(endpoint, session.timeout(ANSWER_S))
-    findings, why = _doctor(found) if doctor else (None, "left out by --no-doctor")
+    down, status, history = _asked(session, endpoint)
+    findings = _examined(found, settings.wrong) if examine else None
     return Facts(
         made=time.time(),
         host=socket.gethostname(),
@@ -75,7 +63,6 @@ def gather(session: Session, *, doctor: bool) -> Facts:
         status=status,
         past=past(history),
         findings=findings,
-        undoctored=why,
     )
 
 
@@ -111,20 +98,21 @@ def _version(package: str) -> str:
         return ""
 
 
-def _asked(endpoint: str, patience_s: float) -> tuple[str, dict[str, Any], dict[str, Any]]:
+def _asked(session: Session, endpoint: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """Why it does not answer, or its status and its past."""
+    patience_s = session.timeout(ANSWER_S)
     why = reach.unreachable(endpoint)
     if why:
         return why, {}, {}
     try:
-        with client.Client(endpoint) as edged:
+        with session.connect(endpoint) as edged:
             status = edged.call("status", deadline_s=patience_s)
             try:
                 return "", status, edged.call("history", deadline_s=patience_s, events=EVENTS)
             except client.EdgedError:
                 return "", status, {}
     except client.NoAnswer as error:
-        return reach.silent(endpoint, error.waited_s), {}, {}
+        return silence_words(endpoint, error), {}, {}
     except client.ReplyError as error:
         return error_words(error), {}, {}
 
@@ -154,14 +142,6 @@ def _flat(value: Any, at: str = "") -> dict[str, Any]:
     return {at: value}
 
 
-def _doctor(found: config.Config | None) -> tuple[list[Finding] | None, str]:
-    """Whatever goes wrong in it, the page is made."""
-    if found is None:
-        return None, "the configuration cannot be read"
-    if importlib.util.find_spec("edged.doctor") is None:
-        return None, "this version has no doctor"
-    try:
-        findings = importlib.import_module("edged.doctor").run(found)
-        return [Finding(str(f.severity), str(f.what), str(f.why), str(f.do)) for f in findings], ""
-    except Exception as error:  # noqa: BLE001 - see above
-        return None, f"doctor failed: {type(error).__name__}"
+def _examined(found: config.Config | None, wrong: str) -> list[doctor.Finding]:
+    findings = doctor.run(found or config.parse({}, "defaults"), refused=wrong)
+    return [doctor.Finding(f.check, f.severity, *map(sentence, (f.what, f.why, f.do))) for f in findings]

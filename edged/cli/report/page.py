@@ -14,14 +14,16 @@ import yaml
 from edged.cli import glance
 from edged.cli.happened import happened, local
 from edged.cli.report.charts import figures
-from edged.cli.report.facts import Facts, Finding
+from edged.cli.report.facts import Facts
 from edged.cli.report.markup import Child, Markup, el, join
 from edged.cli.report.style import STYLE
 from edged.cli.words import duration, words
+from edged.doctor import Finding, Severity
+from edged.doctor.finding import RANK
 
 POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 COLOURS: Final = {"good": "good", "warning": "warning", "error": "error"}
-SEVERITIES: Final = {"error": "error", "warning": "warning", "ok": "good"}
+FINE: Final = (Severity.OK, Severity.INFO)
 OUTCOMES: Final = (("finished_", "with a result"), ("failed_", "with an error"), ("refused_", "refused"))
 
 
@@ -76,11 +78,9 @@ def _state(facts: Facts) -> list[Markup]:
 
 def _doctor(facts: Facts) -> list[Markup]:
     if facts.findings is None:
-        return [] if not facts.undoctored else [el("h2", "Doctor"), el("p", facts.undoctored, class_="soft")]
-    order = ("error", "warning", "unknown", "info", "ok")
-    found = sorted(facts.findings, key=lambda f: order.index(f.severity) if f.severity in order else len(order))
-    worth = [f for f in found if f.severity not in ("ok", "info")]
-    rest = len(found) - len(worth)
+        return []
+    worth = sorted((f for f in facts.findings if f.severity not in FINE), key=lambda f: RANK[f.severity], reverse=True)
+    rest = len(facts.findings) - len(worth)
     out: list[Child] = [_finding(finding) for finding in worth]
     if rest:
         out.append(
@@ -90,10 +90,10 @@ def _doctor(facts: Facts) -> list[Markup]:
 
 
 def _finding(finding: Finding) -> Markup:
-    colour = SEVERITIES.get(finding.severity, "")
+    colour = finding.severity if finding.severity in COLOURS else ""
     why = el("div", finding.why, class_="soft") if finding.why else None
     do = el("div", finding.do) if finding.do else None
-    return el("div", el("b", f"{finding.severity}: {finding.what}"), why, do, class_=f"note {colour}")
+    return el("div", el("b", f"{finding.check}: {finding.what}"), why, do, class_=f"note {colour}")
 
 
 def _hour(facts: Facts) -> list[Markup]:

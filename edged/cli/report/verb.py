@@ -42,7 +42,7 @@ def command(session: Session, /, output: str | None, *, no_doctor: bool) -> None
         raise click.UsageError("the page goes to stdout: give a FILE, or leave --json out")
     passing = Passing()
     passing.show("looking at the box …")
-    facts = gather(session, doctor=not no_doctor)
+    facts = gather(session, examine=not no_doctor)
     passing.clear()
     text = page(facts)
     if output == "-":

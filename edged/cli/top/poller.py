@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from edged import client
 from edged.cli import reach
-from edged.cli.output import error_words
+from edged.cli.output import error_words, silence_words
 from edged.cli.past import Past, past
 from edged.cli.top.box import FINE_S, Look
 
@@ -84,10 +84,8 @@ class Poller(threading.Thread):
                 found = self._past(self._box.client)
                 requests, hidden = self._requests()
                 return Look(at=time.time(), status=status, past=found, requests=requests, hidden=hidden)
-        except client.NotAdmitted as error:
-            why = str(error)
         except client.NoAnswer as error:
-            why = reach.silent(self._box.endpoint, error.waited_s)
+            why = silence_words(self._box.endpoint, error)
         except client.ReplyError as error:
             why = error_words(error)
         except client.EdgedError as error:

@@ -78,8 +78,9 @@ class Ways(Struct, frozen=True):
     def of(cls, session: Session) -> Ways:
         tcp = session.given is not None and reach.control_beside(session.given) is None
         hidden = OVER_TCP if tcp else ""
-        box, *control = (Way(at, session.connect(at)) for at in (session.endpoint, *(() if tcp else (session.control,))))
-        return cls(box, control[0] if control else None, hidden, session.timeout(ANSWER_S))
+        box = Way(session.endpoint, session.connect(session.endpoint))
+        control = None if tcp else Way(session.control, session.connect(session.control))
+        return cls(box, control, hidden, session.timeout(ANSWER_S))
 
     def poller(self, interval_s: float, wake: Callable[[], None]) -> Poller:
         return Poller(
