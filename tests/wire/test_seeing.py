@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,16 +15,14 @@ from typing import Any
 import pyte
 import pytest
 from harness import Daemon, running, until
+from keys import Keys, apply, free_port
 from terminal import CTRL_C, Terminal, lines, screen
+
+from edged import keyfile
+from edged.client.where import derived
 
 EDGECTL = [sys.executable, "-m", "edged.cli.main"]
 CANARY = "canary-5d1e"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def at(box: Daemon, *words: str) -> list[str]:
@@ -251,6 +248,10 @@ def test_one_picture(busy: Daemon) -> None:
     assert "REQUESTS  4 running" in done.stdout
     assert "\x1b" not in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 100
+    told = json.loads(edgectl(busy, "top", "--once", "--json").stdout)
+    assert (len(told["requests"]), told["hidden"], told["status"]["state"]) == (6, "", "ready")
+    assert told["history"]["interval_s"] == 1
+    assert edgectl(busy, "top", "--json").returncode == 2
 
 
 def test_top_over_tcp_shows_no_requests(tmp_path: Path) -> None:
@@ -262,6 +263,38 @@ def test_top_over_tcp_shows_no_requests(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, "")
         assert "over the control socket of the box itself" in done.stdout
         assert "ready, edged" in done.stdout
+
+
+def test_a_device_with_a_key(tmp_path: Path) -> None:
+    """Its keys go with every socket, that of the stream too; none of it is on the page."""
+    keys = Keys(tmp_path / "keys")
+    device = keys.admit("ada", name="ada")
+    (tmp_path / "ada.key_secret").touch(0o600)
+    (tmp_path / "ada.key_secret").write_text(keyfile.secret_text(device))
+    request = f"tcp://127.0.0.1:{free_port()}"
+    keys.request, keys.stream = request, derived(request)
+    with running(tmp_path / "box", limits={"drain_s": 0}, **keys.settings(tmp_path / "box/run")) as box:
+        here = ("--endpoint", request, "--key", str(tmp_path / "ada.key_secret"), "--server-key", keys.server.public)
+        assert "ready, edged" in edgectl(box, *here, "top", "--once").stdout
+        assert edgectl(box, *here, "health").returncode == 0
+        page = edgectl(box, *here, "report", "-o", "-").stdout
+        assert "the daemon started" in page
+        assert "Doctor" in page
+        for secret in (*(key for pair in (device, keys.server) for key in (pair.public, pair.secret)), "ada.key"):
+            assert secret not in page
+        with subprocess.Popen(at(box, *here, "events", "-f", "--json"), stdout=-1, stderr=-1, text=True) as following:
+            assert [json.loads(following.stdout.readline())["event"] for _ in range(2)] == ["started", "ready"]
+            with box.operator() as operator:
+                operator.call(op="drain")
+            assert json.loads(following.stdout.readline())["event"] == "draining"
+            keys.remove("ada")
+            apply(box)
+            assert "refuses the connection: it does not know this key" in following.stderr.readline()
+            following.send_signal(signal.SIGINT)
+            following.communicate(timeout=30)
+        with Watched(at(box, *here, "status", "--watch", "0.3"), columns=200) as watch:
+            watch.see("refuses the connection")
+        assert "refuses the connection" in edgectl(box, *here, "top", "--once").stderr
 
 
 # ---- report ----------------------------------------------------------------------------------------------------

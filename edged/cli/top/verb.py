@@ -10,12 +10,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import click
+import msgspec
 from msgspec import Struct
 
 from edged.cli import reach
 from edged.cli.number import Number
-from edged.cli.options import EXITS
-from edged.cli.output import ANSWER_S, EXIT_NO_ANSWER, Session, fail
+from edged.cli.options import EXITS, json_option
+from edged.cli.output import ANSWER_S, EXIT_NO_ANSWER, Session, fail, print_json
 from edged.cli.plots import ramp
 from edged.cli.top.box import Box
 from edged.cli.top.keys import Ui, Wish, pressed, settle
@@ -35,6 +36,7 @@ OVER_TCP: Final = "requests are shown over the control socket of the box itself,
     "--interval", type=Number(0.2, 60), default=1.0, metavar="S", help="Seconds between two looks (default 1)."
 )
 @click.option("--once", is_flag=True, help="Print one picture and end: for tickets, and where there is no terminal.")
+@json_option('With --once: print {"time", "status", "history", "requests", "hidden"} as one JSON object.')
 @click.pass_obj
 def command(session: Session, /, interval: float, *, once: bool) -> None:
     """Show the box on a full screen: level, heat, memory, tokens/s, queue and slots over the last minutes, requests
@@ -49,11 +51,11 @@ def command(session: Session, /, interval: float, *, once: bool) -> None:
       edgectl top --interval 5
       edgectl top --once > ticket.txt
     """
-    if session.as_json:
-        raise click.UsageError("top has no --json: `edgectl status --json --history` has the figures")
+    if session.as_json and not once:
+        raise click.UsageError("--json goes with --once; `edgectl status --json --watch` goes on")
     ways = Ways.of(session)
     if once:
-        _once(ways, interval)
+        _once(ways, interval, as_json=session.as_json)
         return
     if not (sys.stdin.isatty() and sys.stdout.isatty()) or os.environ.get("TERM", "dumb") in ("dumb", "unknown", ""):
         raise click.UsageError("no terminal for a full screen: `edgectl status --watch`, or `edgectl top --once`")
@@ -93,10 +95,14 @@ class Ways(Struct, frozen=True):
         )
 
 
-def _once(ways: Ways, interval: float) -> None:
+def _once(ways: Ways, interval: float, *, as_json: bool) -> None:
     look = ways.poller(interval, lambda: None).look()
     if look.why:
         fail(look.why, EXIT_NO_ANSWER)
+    if as_json:
+        fields = {"history": msgspec.to_builtins(look.past), "requests": look.requests, "hidden": look.hidden}
+        print_json({"time": look.at, "status": look.status, **fields})
+        return
     from rich.console import Console  # noqa: PLC0415 - rich takes a while to import, and only top wants it
 
     from edged.cli.top.view import Size, picture  # noqa: PLC0415
