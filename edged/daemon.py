@@ -33,6 +33,7 @@ from edged.broker.instructions import (
 from edged.clientside import ClientSide
 from edged.config import Config
 from edged.guardside import GuardSide
+from edged.historyside import HistorySide
 from edged.journalside import JournalSide
 from edged.observe.log import Log
 from edged.observeside import ObserveSide
@@ -107,6 +108,7 @@ class Daemon:
             watch=self._watch,
             apply=self._apply,
             revoke=self._revoke,
+            announce=self._announce,
             log=log,
         )
         self._transcripts = TranscriptSide(
@@ -129,6 +131,7 @@ class Daemon:
             log=log,
             counters=self._counters,
         )
+        self._history = HistorySide(self._broker, self._worker, self._watch)
         self._observe = ObserveSide(
             config,
             self._broker,
@@ -150,9 +153,11 @@ class Daemon:
             self._codec,
             operators=self._operators,
             observe=self._observe,
+            history=self._history,
             journal=self._journal,
             do=self._do,
             send=self._send,
+            announce=self._announce,
             log=log,
             counters=self._counters,
         )
@@ -162,6 +167,7 @@ class Daemon:
     def run(self) -> int:
         facts = {"version": __version__, "pid": os.getpid(), "instance": self._codec.instance}
         self.log.info("started", **facts, config=self.config.path, request=",".join(self.config.request_endpoints))
+        self._announce("started", version=__version__)
         self._journal.recover(time.monotonic())
         self._expel(time.monotonic())  # keys may have gone meanwhile
         self._supervisor.begin()
@@ -220,6 +226,7 @@ class Daemon:
             self._journal.next_wake(),
             self._observe.next_wake(),
             self._service.next_wake(),
+            self._history.next_wake(),
             float("inf") if self._stop_at is None else self._stop_at,
         )
         poller = self._endpoints.poller()
@@ -239,6 +246,7 @@ class Daemon:
         self._journal.tick(now)
         self._do(self._broker.tick(now), now)
         self._observe.tick(now)
+        self._history.tick(now)
         self._service.tick(now)
 
     # ---- stopping --------------------------------------------------------------------------------------------
@@ -249,6 +257,7 @@ class Daemon:
             self._operators.hangup(now)
         elif self._stop_at is None:
             self.log.info("stopping", signal=signal.Signals(number).name, accepted=len(self._broker.lives.table))
+            self._announce("stopping")
             self._broker.gate.stopping = True
             self._service.stopping(self.config, len(self._broker.lives.table))
             self._stop_at = now + self.config.limits.drain_s
@@ -330,5 +339,11 @@ class Daemon:
             elif failed is not None:
                 self._broker.topics.lagged(emit.rid)
 
+    def _announce(self, event: str, **fields: str) -> None:
+        """What happened to the service, for everybody."""
+        self._system("service", {"type": "service", "event": event, "time": time.time(), **fields})
+
     def _system(self, topic: str, fields: dict[str, Any]) -> None:
+        if topic != "health":
+            fields = self._history.note(fields) | {"instance": self._codec.instance}
         self._endpoints.publish(b"sys/" + topic.encode(), self._codec.event(fields), drop=True)

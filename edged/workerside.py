@@ -199,6 +199,11 @@ class WorkerSide:
     def _model_event(self, event: str, **fields: str) -> None:
         self._publish("model", {"type": "model", "event": event, "time": time.time(), **fields})
 
+    @property
+    def busy(self) -> int:
+        """Slots."""
+        return self._slots.busy if self._slots else 0
+
     def facts(self, now: float, warnings: list[str]) -> status.Facts:
         """For `status`: what is known beside the broker."""
         supervisor = self._supervisor

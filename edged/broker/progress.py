@@ -58,8 +58,10 @@ class Progress:
             request.talk.left_out = message.dropped
         if request.started is None:
             request.started = now
+        before, request.reached = request.reached, message.done
         if message.done == message.cached:  # a sequence was assigned, nothing is read yet
             return []
+        self._lives.pace.counters["prefill_tokens"] += max(0, message.done - before)
         self._lives.revival.somewhere(self._lives.ledger)
         request.read = max(request.read, min(message.done, request.prompt_tokens))
         first = request.state is State.GIVEN

@@ -23,6 +23,7 @@ VERBS = {
     "doctor": "edged.cli.doctor",
     "drain": "edged.cli.drain",
     "embed": "edged.cli.embed",
+    "events": "edged.cli.events",
     "health": "edged.cli.health",
     "keys": "edged.cli.keys",
     "loglevel": "edged.cli.loglevel",
@@ -30,12 +31,14 @@ VERBS = {
     "ping": "edged.cli.ping",
     "profile": "edged.cli.profile",
     "reload": "edged.cli.reload",
+    "report": "edged.cli.report.verb",
     "requests": "edged.cli.requests",
     "result": "edged.cli.result",
     "resume": "edged.cli.resume",
     "session": "edged.cli.session",
     "status": "edged.cli.status",
     "tokenize": "edged.cli.tokenize",
+    "top": "edged.cli.top.verb",
     "warm": "edged.cli.warm",
 }
 """Verb → the module whose `command` it is."""

@@ -47,10 +47,18 @@ class Session:
     def timeout(self, default: float = ANSWER_S) -> float:
         return self._timeout if self._timeout is not None else default
 
+    @property
+    def config_path(self) -> str | None:
+        return self.path or reach.default_config()
+
+    def configuration(self) -> config.Config:
+        """Raises ConfigError."""
+        return config.load(self.config_path)
+
     @cached_property
     def config(self) -> config.Config:
         try:
-            return config.load(self.path or reach.default_config())
+            return self.configuration()
         except ConfigError as error:
             fail(str(error), EXIT_CONFIG)
 
@@ -67,6 +75,23 @@ class Session:
             fail("this verb goes over the control socket of the box itself, never over TCP", click.UsageError.exit_code)
         return beside
 
+    @property
+    def given(self) -> str | None:
+        """`--endpoint`."""
+        return self._endpoint
+
+    @property
+    def streams(self) -> dict[str, str]:
+        """The stream endpoint that goes with the request endpoint, where the configuration tells."""
+        return {} if self._endpoint else {self.endpoint: reach.stream(self.config, self.endpoint)}
+
+    def connect(self, endpoint: str, streams: dict[str, str] | None = None) -> client.Client:
+        """With the keys that were given. An endpoint or a key that is none is told here; errors of calls are not."""
+        try:
+            return client.Client(endpoint, streams=streams, key=self._key, server_key=self._server_key or None)
+        except (client.BadEndpoint, client.BadKey) as error:
+            fail(str(error), click.UsageError.exit_code)
+
     @contextmanager
     def client(self, *, control: bool = False) -> Iterator[client.Client]:
         """A client whose errors are told in one line, each with its exit status."""
@@ -75,17 +100,15 @@ class Session:
         if why:
             fail(why, EXIT_NO_ANSWER)
         try:
-            with client.Client(endpoint, key=self._key, server_key=self._server_key or None) as found:
+            with self.connect(endpoint, {} if control else self.streams) as found:
                 yield found
         except client.ReplyError as error:
             if self.as_json:
                 print_json(error.raw)
             fail(error_words(error), EXIT_ERROR)
-        except client.NotAdmitted as error:
-            fail(str(error), EXIT_NO_ANSWER)
         except client.NoAnswer as error:
-            fail(reach.silent(endpoint, error.waited_s), EXIT_NO_ANSWER)
-        except (client.BadEndpoint, client.BadKey) as error:
+            fail(silence_words(endpoint, error), EXIT_NO_ANSWER)
+        except client.BadEndpoint as error:
             fail(str(error), click.UsageError.exit_code)
 
     def call(self, op: str, *, control: bool = False, **fields: Any) -> dict[str, Any]:
@@ -102,6 +125,10 @@ def fail(message: str, status: int) -> NoReturn:
     """One line on stderr, then the exit status."""
     click.echo(f"edgectl: {one_line(message)}", err=True)
     sys.exit(status)
+
+
+def silence_words(endpoint: str, error: client.NoAnswer) -> str:
+    return str(error) if isinstance(error, client.NotAdmitted) else reach.silent(endpoint, error.waited_s)
 
 
 def error_words(error: client.ReplyError) -> str:

@@ -25,15 +25,29 @@ def default_config() -> str | None:
 def connectable(settings: config.Config) -> str:
     """The first `request` endpoint, an ipc one if there is one, as a client has to write it."""
     endpoints = sorted(settings.request_endpoints, key=lambda e: not e.startswith("ipc://"))
-    endpoint = endpoints[0]
-    for anywhere in ("tcp://*:", "tcp://0.0.0.0:", "tcp://[::]:"):
-        endpoint = endpoint.replace(anywhere, "tcp://127.0.0.1:")
+    endpoint = _anywhere(endpoints[0])
     return endpoint if settings.listen.request else _system_or(settings, endpoint, "request")
+
+
+def stream(settings: config.Config, endpoint: str) -> str:
+    """Where `sys/` is told, of the same kind as the request `endpoint`."""
+    scheme = endpoint.partition("://")[0]
+    if endpoint.endswith("/request.sock") and not settings.listen.stream:
+        return endpoint.removesuffix("request.sock") + "stream.sock"
+    found = [one for one in settings.stream_endpoints if one.startswith(f"{scheme}://")] or settings.stream_endpoints
+    return _anywhere(found[0])
 
 
 def control(settings: config.Config) -> str:
     endpoint = settings.control_endpoint
     return endpoint if settings.listen.control else _system_or(settings, endpoint, "control")
+
+
+def _anywhere(endpoint: str) -> str:
+    """An address that a client can connect to."""
+    for anywhere in ("tcp://*:", "tcp://0.0.0.0:", "tcp://[::]:"):
+        endpoint = endpoint.replace(anywhere, "tcp://127.0.0.1:")
+    return endpoint
 
 
 def _system_or(settings: config.Config, endpoint: str, name: str) -> str:

@@ -40,6 +40,7 @@ from edged.client.errors import (
     UnsupportedVersion,
     WorkerLost,
 )
+from edged.client.news import News
 from edged.client.reading import Accepted, Anew, Ended, Event, Piece, Postponed, Prefill, Queued, Replaced
 from edged.client.replies import (
     Embeddings,
@@ -90,6 +91,7 @@ __all__ = [
     "Loading",
     "LowMemory",
     "MissingFeature",
+    "News",
     "NoAnswer",
     "NotAdmitted",
     "NotFound",

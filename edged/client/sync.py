@@ -31,6 +31,7 @@ from edged.client.call import Call
 from edged.client.errors import EdgedError, NotFound
 from edged.client.exchange import Exchange
 from edged.client.lines import Lines
+from edged.client.news import News
 from edged.client.reading import Event, Piece
 from edged.client.replies import Embeddings, Pong, Progress, Result, Status, Tokens, Transcript, Warmth, typed
 from edged.client.steps import Message
@@ -164,6 +165,11 @@ class Client(Base):
     def call(self, op: str, *, deadline_s: float | None = None, **fields: Any) -> dict[str, Any]:
         """Any verb with one reply, as it comes: those of `control`, those of newer daemons."""
         return self._call(self._one(op, fields, deadline_s))
+
+    def news(self) -> News:
+        """What the (first) daemon tells everybody: level, model, service. `call("history", events=…)` has the past."""
+        self._check_open()
+        return News(Lines(zmq.Context.instance(), self._keys), self._stream_of(self.endpoints[0]))
 
     def _call(self, call: Call) -> Message:
         lines = Lines(zmq.Context.instance(), self._keys)

@@ -25,55 +25,13 @@ from edged.wire import shapes
 
 PROTOCOL: Final = 1
 
-FEATURES: Final = (
-    "cancel",
-    "carry_on",
-    "detach",
-    "embed",
-    "generate",
-    "grammar",
-    "journal",
-    "json_schema",
-    "logit_bias",
-    "logprobs",
-    "messages",
-    "priority",
-    "profile",
-    "prompt",
-    "reload",
-    "result",
-    "sampling",
-    "seed",
-    "session",
-    "sessions",
-    "snapshot",
-    "status",
-    "stop",
-    "stream_pub",
-    "stream_reply",
-    "supersedes",
-    "sys_health",
-    "sys_model",
-    "sys_watchdog",
-    "thinking",
-    "tokenize",
-    "tools",
-    "warm",
-)
-"""What `ping` lists: a client asks before it uses a newer field."""
-
-
-def features(*, journal: bool) -> list[str]:
-    """`journal`: there is one here."""
-    return [name for name in FEATURES if journal or name != "journal"]
-
-
 REQUEST_OPS: Final[Mapping[str, type[m.ClientRequest]]] = {
     "generate": m.Generate,
     "result": m.Result,
     "cancel": m.Cancel,
     "ping": m.Ping,
     "status": m.Status,
+    "history": m.HistoryRequest,
     "tokenize": m.TokenizeRequest,
     "embed": m.EmbedRequest,
     "warm": m.WarmRequest,

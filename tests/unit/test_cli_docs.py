@@ -39,7 +39,9 @@ def test_every_help_has_an_example_json_and_exit_statuses(path):
 
 def test_every_module_with_a_command_is_a_verb():
     """A verb that was written and not listed would be in no page either."""
-    written = {path.stem for path in VERBS.glob("*.py") if re.search(r"^def command\(", path.read_text(), re.MULTILINE)}
+    modules = [*VERBS.glob("*.py"), *VERBS.glob("*/verb.py")]
+    commands = [path for path in modules if re.search(r"^def command\(", path.read_text(), re.MULTILINE)]
+    written = {path.parent.name if path.stem == "verb" else path.stem for path in commands}
     assert written == {path[0] for path in COMMANDS}
 
 

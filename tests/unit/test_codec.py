@@ -16,6 +16,7 @@ from edged.errors import RETRYABLE, Code, WireError
 from edged.printable import line
 from edged.wire import codec
 from edged.wire.codec import CONTROL_OPS, REQUEST_OPS, RejectedError
+from edged.wire.features import FEATURES
 
 LIMITS = Limits()
 MESSAGE_CHARS = 500
@@ -562,7 +563,7 @@ def test_retryable_codes_are_those_of_protocol_10() -> None:
 
 
 def test_ping_lists_what_works() -> None:
-    assert list(codec.FEATURES) == sorted(set(codec.FEATURES))
+    assert list(FEATURES) == sorted(set(FEATURES))
 
 
 @pytest.mark.parametrize(

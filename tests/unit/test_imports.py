@@ -52,6 +52,7 @@ PURE_WATCHDOG = (
     "edged.observe.watch",
     "edged.observe.metrics",
     "edged.observe.sentence",
+    "edged.observe.history",
 )
 PURE_CLIENT = tuple(
     f"edged.client.{name}"
@@ -81,6 +82,7 @@ ONLY_IN = {
     "sqlite3": ("edged.transcripts",),
     "click": ("edged.cli",),
     "readline": ("edged.cli.lineedit",),
+    "rich": ("edged.cli.top",),
     "edged.cli": ("edged.cli",),
     "edged.doctor": ("edged.doctor", "edged.cli"),
     "prometheus_client": ("edged.observe.exposition",),
@@ -186,6 +188,7 @@ def test_the_checker_sees_each_rule_broken():
         ("edged.daemon", "from edged import doctor"),
         ("edged.doctor.service", "from edged.wire import codec"),
         ("edged.observe.metrics", "import prometheus_client"),
+        ("edged.cli.status", "from rich.table import Table"),
         ("edged.cli.requests", "from edged.broker.table import Table"),
         ("edged.cli.status", "from edged.wire import codec"),
         ("edged.daemon", "from edged import worker"),
