@@ -45,8 +45,8 @@ KEPT: Final = 0.75
 class Store:
     """Raises sqlite3.Error, and msgspec.MsgspecError for a row that does not hold what it should.
 
-    A column has the type that was put in, not the one that was declared, and a flipped bit makes another of it: what is
-    read is cast, and bytes that are no UTF-8 are replaced.
+    A column has the type that was put in, not the one that was declared, and a flipped bit makes another of it, or NULL
+    of all: what is read is cast, bytes that are no UTF-8 are replaced, and what has lost its name is nobody's.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -57,7 +57,8 @@ class Store:
         self._db.close()
 
     def names(self) -> list[tuple[str, str]]:
-        return self._db.execute("SELECT CAST(identity AS TEXT), CAST(name AS TEXT) FROM session").fetchall()
+        rows = self._db.execute("SELECT CAST(identity AS TEXT), CAST(name AS TEXT) FROM session")
+        return [row for row in rows if None not in row]
 
     def totals(self) -> tuple[int, int]:
         """Sessions, bytes."""
@@ -87,7 +88,7 @@ class Store:
         ).fetchone()
         if row is None:
             return Looked(question.number)
-        digest, messages, reply = row
+        digest, messages, reply = _filled(row)
         text = _messages.decode(messages)[-1].content
         return Looked(question.number, digest, {"text": text, **msgspec.json.decode(reply)})
 
@@ -99,7 +100,7 @@ class Store:
         ).fetchone()
         if row is None:
             return Fetched(question.number, [], [], 0, 0)
-        key, head, window, following = row
+        key, head, window, following = _filled(row)
         turns: list[list[Message]] = []
         first, room = following, question.most_bytes - len(head)
         for number, messages, *_ in self._db.execute(_NEWEST_FIRST, (key, window)):
@@ -165,7 +166,7 @@ class Store:
         ).fetchone()
         if row is None:
             return None
-        key, head, window, size, updated, count = row
+        key, head, window, size, updated, count = _filled(row)
         turns: list[dict[str, Any]] = []
         room = question.most_bytes - len(head)
         for _, messages, name, reply in self._db.execute(_NEWEST_FIRST, (key, 0)):
@@ -225,8 +226,14 @@ class Store:
             (*whose, question.most),
         )
         names = ("identity", "session", "turns", "bytes", "updated")
-        listed = [dict(zip(names, row, strict=True)) for row in rows]
+        listed = [dict(zip(names, row, strict=True)) for row in rows if None not in row]
         return Enumerated(question.number, listed, total - len(listed))
+
+
+def _filled(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    if None in row:
+        raise msgspec.ValidationError("a column is empty")
+    return row
 
 
 def _text(data: bytes) -> str:
