@@ -30,15 +30,14 @@ def test_what_was_done_is_seen_and_nothing_of_whom_or_what(daemon: Daemon) -> No
         prompt = f"n=30 delay=0.05 chunks=2 word={CANARY}"
         assert client.call(op="generate", prompt=prompt, id=CANARY, max_tokens=40)["ok"]
         assert not client.call(op="generate", prompt="refuse=context_overflow")["ok"]
+    shown = ("ok", "errors", "available_mb", "worker_mb")  # the sensors are read apart from the rows
     rows = until(
-        lambda: (r := columns(daemon, seconds=60)["columns"]) and sum(filter(None, r["ok"])) and sum(r["errors"]) and r,
+        lambda: (r := columns(daemon, seconds=60)["columns"]) and all(any(r[name]) for name in shown) and r,
         "rows with what was done",
     )
     assert max(filter(None, rows["tokens_per_s"])) > 1
     assert max(filter(None, rows["prefill_per_s"])) > 1
-    assert max(rows["busy"]) >= 1
-    assert rows["available_mb"][-1] > 0
-    assert rows["worker_mb"][-1] > 0
+    assert max(filter(None, rows["busy"])) >= 1
     reply = columns(daemon, seconds=60, events=200)
     assert CANARY not in json.dumps(reply)
     assert "uid:" not in json.dumps(reply)

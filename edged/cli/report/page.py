@@ -101,7 +101,8 @@ def _hour(facts: Facts) -> list[Markup]:
         return []
     drawn = figures(facts.past)
     span = duration(facts.past.length * facts.past.interval_s)
-    note = f"The last {span}. A gap: the daemon was stopped, or the box asleep. Dashed: see Incidents."
+    note = f"The last {span}. A gap: the daemon was stopped, or the box asleep. Shaded: warm, hot or critical. "
+    note += "Dashed: see Incidents."
     return [el("h2", "The last hour"), el("p", note, class_="soft"), *drawn]
 
 

@@ -41,8 +41,8 @@ td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 td.time { white-space: nowrap; font-variant-numeric: tabular-nums; width: 11rem; }
 .columns { display: grid; grid-template-columns: repeat(auto-fit, minmax(19rem, 1fr)); gap: 0 2rem; }
 figure { margin: 1rem 0 1.4rem; break-inside: avoid; }
-figcaption { display: flex; flex-wrap: wrap; gap: .1rem 1rem; justify-content: space-between; margin-bottom: .25rem; }
-figcaption b { font-weight: 600; }
+figcaption { display: flex; flex-wrap: wrap; gap: .1rem 1rem; margin-bottom: .25rem; }
+figcaption b { font-weight: 600; margin-right: auto; }
 .chart { display: grid; grid-template-columns: 4.2rem 1fr; }
 .scale {
   display: flex; flex-direction: column; justify-content: space-between; text-align: right; padding-right: .5rem;

@@ -81,14 +81,22 @@ def _head(box: Box, columns: int, now: float) -> Iterator[Text]:
     level = said.get("level", "")
     board = said.get("board", "")
     colour = "" if level.startswith("normal") or not level else "yellow" if level.startswith("warm") else "red"
-    if level or board:
-        yield Text.assemble((one_line(f"level {level}"), colour), f"  {one_line(board)}", no_wrap=True)
+    stands = [Text(one_line(f"level {level}"), style=colour)] if level else []
+    yield from _beside([*stands, *([Text(one_line(board))] if board else [])], columns)
     for label in ("unloaded", "reload"):
         if said.get(label):
             yield Text(one_line(f"{label}: {said[label]}"), style="yellow", no_wrap=True)
     for label, warning in rows:
         if label == "warning":
             yield Text(one_line(warning), style="yellow", no_wrap=True, overflow="ellipsis")
+
+
+def _beside(parts: Sequence[Text], columns: int) -> Iterator[Text]:
+    """In one line, if there is room for all of them."""
+    line = Text("  ").join(parts)
+    for text in [line] if line.cell_len <= columns else parts:
+        text.truncate(columns, overflow="ellipsis")
+        yield text
 
 
 def _with_clock(text: Text, clock: str, columns: int) -> Text:
