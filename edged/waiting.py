@@ -24,9 +24,8 @@ from typing import Any, Final
 import msgspec
 import zmq
 
-from edged import __version__
+from edged import __version__, keyring
 from edged import config as configuration
-from edged import keyring
 from edged import messages as m
 from edged.broker.instructions import SocketName
 from edged.config import Config, Listen
