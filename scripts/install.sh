@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `make install`: edged as a systemd service of this box, in /opt/edged/releases/VERSION. Run again it upgrades.
-#   WHEELS=DIR  take every Python package from there and nothing from a network (`pip wheel '.[engine,service]'` fills it)
+#   WHEELS=DIR  take every Python package from there and nothing from a network (`pip wheel '.[engine,service,metrics]'` fills it)
 #   MODEL=FILE  copy this GGUF into /var/lib/edged/models; without it the self-test model is fetched, once
 # What runs is never touched: a release is built beside it, then `current` is switched. When the new one does not answer,
 # it is switched back. Configuration, keys, models and state are kept.
@@ -59,12 +59,12 @@ mkdir -p "$release"
 pip=("$release/venv/bin/python" -m pip --disable-pip-version-check install)
 if [ -n "$wheels" ]; then
     run "installing edged $version into $release, from $wheels" \
-        "${pip[@]}" --no-index --find-links "$wheels" "edged[engine,service]==$version"
+        "${pip[@]}" --no-index --find-links "$wheels" "edged[engine,service,metrics]==$version"
 else
     compile_settings
     run "installing edged $version into $release; the engine is compiled unless pip has a ready wheel
 install: (some 8 minutes on a 2-core x86-64 machine; on a Pi 4 perhaps half an hour, which has not been measured)" \
-        "${pip[@]}" -v "$PWD[engine,service]"
+        "${pip[@]}" -v "$PWD[engine,service,metrics]"
 fi
 cp -r docs deploy config.yaml README.md CHANGELOG.md LICENSE "$release/"
 "$release/venv/bin/edged" --version >/dev/null || die "the installed edged does not run; all of the output: $log"

@@ -23,7 +23,12 @@ def install(made: Box) -> None:
     if not model.exists():
         shutil.copy2(models_dir() / EMBEDDED_MODEL, model)
     command = f"cd /root/edged && WHEELS=/root/wheels MODEL=/root/{EMBEDDED_MODEL} bash scripts/install.sh"
-    assert "it answers" in made.run("sh", "-c", command, seconds=300).stdout
+    try:
+        said = made.run("sh", "-c", command, seconds=150).stdout
+    except subprocess.TimeoutExpired:
+        looks = (("systemctl", "status", "edged"), ("journalctl", "-n", "40", "--no-pager"), ("ls", "-la", "/tmp"))
+        said = "\n".join(made.run(*look, check=False).stdout for look in looks)
+    assert "it answers" in said, said
 
 
 def wheelhouse(made: Box) -> None:
@@ -46,14 +51,14 @@ def wheelhouse(made: Box) -> None:
 
 
 def _same_python(suite: str, directory: Path) -> None:
-    pip("wheel", "-w", str(directory), f"{REPOSITORY}[engine,service]")
+    pip("wheel", "-w", str(directory), f"{REPOSITORY}[engine,service,metrics]")
 
 
 def _other_python(suite: str, directory: Path) -> None:
     """Ready wheels of that Python, the engine's (suits any), and systemd-python built in that release."""
     version = PYTHON_OF[suite]
     pip("wheel", "--no-deps", "-w", str(directory), requirement("llama-cpp-python"))
-    names = [requirement(name) for name in ("pyzmq", "msgspec", "PyYAML", "click", "jinja2", "numpy")]
+    names = [requirement(name) for name in ("pyzmq", "msgspec", "PyYAML", "click", "jinja2", "numpy", "prometheus")]
     platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (17, 27, 28)] + [
         "--platform=manylinux2014_x86_64"
     ]

@@ -14,7 +14,7 @@ import pytest
 from harness import Daemon, until
 from manager import Manager
 
-from edged.client import Client
+from edged.client import Client, NoAnswer
 
 pytest.importorskip("systemd.daemon", reason="systemd-python is not installed (edged[service])")
 
@@ -37,6 +37,15 @@ def manager(box: Daemon) -> Iterator[Manager]:
 
 def names(box: Daemon) -> set[str]:
     return {path.name for path in (box.directory / "run").glob("*.sock")}
+
+
+def ready(box: Daemon) -> bool:
+    """What is on its way while sockets are closed is lost: the library asks again where a bare socket waits."""
+    with Client(box.request_endpoint) as client:
+        try:
+            return client.call("status", deadline_s=5)["ready"] is True
+        except NoAnswer:
+            return False
 
 
 # ---- readiness, words, watchdog ------------------------------------------------------------------------------
@@ -245,7 +254,7 @@ def test_a_wrong_configuration_is_told_until_it_is_mended(box: Daemon, manager: 
         manager.wait(lambda m: m.get("READY") == "1", "READY")
         patient.join(60)
         assert answers == ["t0 t1 t2 "]
-        assert client.call(op="status")["state"] == "ready"
+    assert ready(box)
     assert box.pid == pid
     assert box.process.poll() is None
     assert box.stop() == 0
@@ -261,7 +270,7 @@ def test_config_apply_mends_it_too(box: Daemon, manager: Manager) -> None:
         assert operator.call(op="config", action="check")["applied"] is False
         assert operator.call(op="status")["state"] == "unavailable"
         assert operator.call(op="config", action="apply")["applied"] is True
-        until(lambda: operator.call(op="status")["ready"], "ready")
+        until(lambda: ready(box), "ready")
 
 
 def test_an_address_that_is_not_there_yet_is_tried_again(box: Daemon, manager: Manager) -> None:
@@ -275,7 +284,7 @@ def test_an_address_that_is_not_there_yet_is_tried_again(box: Daemon, manager: M
         manager.start()
         with box.client() as client:
             assert endpoint in client.call(op="status")["warnings"][0]
-    box.wait_ready()
+    until(lambda: ready(box), "ready")
 
 
 def test_a_stop_while_it_waits(box: Daemon, manager: Manager) -> None:
