@@ -3,7 +3,7 @@
     python tests/attacker.py KIND ENDPOINT [key=value …]
 
 A kind is a method of `Attacker`. It runs until it is killed, or as its docstring says. `uid=N`: as that user (root
-only). One line on stdout says `ready` when the attack is under way.
+only); `source=ADDRESS`: from that address. One line on stdout says `ready` when the attack is under way.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import socket
 import struct
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 
 GREETING = b"\xff" + b"\0" * 8 + b"\x7f\x03\x01NULL" + b"\0" * 48
@@ -43,25 +44,32 @@ def message(*frames: bytes) -> bytes:
     return b"".join(frame(one, MORE if at < len(frames) - 1 else 0) for at, one in enumerate(frames))
 
 
+SOURCE: dict[str, str] = {}
+"""`ip`: the address that tcp connections come from."""
+
+
 def dial(endpoint: str, wait_s: float = 20.0) -> socket.socket:
-    """A connected socket. A full backlog of a Unix socket blocks; it is waited for."""
+    """A connected socket. A full backlog of a Unix socket is waited for."""
     scheme, _, place = endpoint.partition("://")
     family = socket.AF_UNIX if scheme == "ipc" else socket.AF_INET
     host, _, port = place.rpartition(":")
     sock = socket.socket(family)
     sock.settimeout(wait_s)
+    if scheme == "tcp" and SOURCE:
+        sock.bind((SOURCE["ip"], 0))
     sock.connect(place if scheme == "ipc" else (host, int(port)))  # type: ignore[arg-type]
     return sock
 
 
-def shake(endpoint: str, kind: bytes = b"DEALER", extra: bytes = b"") -> socket.socket:
+def shake(endpoint: str, kind: bytes = b"DEALER", extra: bytes = b"", wait_s: float = 20.0) -> socket.socket:
     """Through the handshake; OSError when the daemon hangs up."""
-    sock = dial(endpoint)
+    sock = dial(endpoint, wait_s)
     sock.sendall(GREETING + command(b"READY", prop(b"Socket-Type", kind) + extra))
     heard = b""
     while b"READY" not in heard:
         more = sock.recv(4096)
-        if not more:
+        if not more or b"ERROR" in more:
+            sock.close()
             raise ConnectionResetError("refused")
         heard += more
     return sock
@@ -168,17 +176,20 @@ class Attacker:
         time.sleep(3600)
 
     def reconnect(self) -> None:
-        """`rate` connections a second: each shakes hands, asks once, goes."""
-        rate, count, asked = self.number("rate", 500), 0, 0
-        begun = time.monotonic()
+        """`rate` clients that each come back every second: a handshake, a question, and gone a second later."""
+        rate, asked, begun = int(self.number("rate", 500)), 0, time.monotonic()
+        staying: deque[socket.socket] = deque()
         self.ready()
         while True:
-            for _ in range(max(0, int((time.monotonic() - begun) * rate) - count)):
-                count += 1
-                with contextlib.suppress(OSError), shake(self.endpoint) as sock:
+            for _ in range(max(0, int((time.monotonic() - begun) * rate) - asked)):
+                asked += 1
+                with contextlib.suppress(OSError):
+                    sock = shake(self.endpoint, wait_s=2.0)
                     sock.sendall(message(b"", GOOD))
-                    asked += bool(sock.recv(1))
-            time.sleep(0.005)
+                    staying.append(sock)
+                while len(staying) > rate:
+                    staying.popleft().close()
+            time.sleep(0.002)
 
     # ---- frames ----------------------------------------------------------------------------------------------
 
@@ -342,6 +353,8 @@ def drain(sock: socket.socket) -> None:
 def main() -> None:
     kind, endpoint, *words = sys.argv[1:]
     options = dict(word.split("=", 1) for word in words)
+    if "source" in options:
+        SOURCE["ip"] = options.pop("source")
     attacker = Attacker(endpoint, **options)
     if "uid" in options:
         os.setgroups([])

@@ -12,7 +12,7 @@ Rules:
 * A full house is no reason to turn somebody away who has less than others: the identity with most loses its youngest.
 * Unfinished handshakes of one user or address, older than HASTE_S: beyond `handshakes` of them the youngest are cut.
   While descriptors are short, whatever their age and beyond half as many. libzmq cuts the rest after 5 s
-  (HANDSHAKE_IVL).
+  (HANDSHAKE_IVL); so long also does one that was turned away stay, and is no fault of its peer's (as many as `limit`).
 * `control` is for operators: it is neither counted nor limited here (its descriptors are, `edged.system.turnstile`).
 """
 
@@ -28,6 +28,9 @@ from edged.system.links import Link
 
 HASTE_S: Final = 0.5
 """A handshake takes a millisecond, and a crowd of one user that comes back at once has them all finished in this."""
+
+HANDSHAKE_S: Final = 5.0
+"""libzmq's patience (`edged.wire.sockets`)."""
 
 OPERATORS: Final = "control"
 
@@ -46,6 +49,7 @@ class Connections:
     def __init__(self, limit: int, share: int, handshakes: int) -> None:
         self.limit, self.share, self.handshakes = limit, share, handshakes
         self.links: list[Link] = []
+        self._turned: deque[tuple[float, str]] = deque(maxlen=limit)
         self._admitted: dict[str, deque[tuple[float, str]]] = {}
 
     # ---- what is there ---------------------------------------------------------------------------------------
@@ -59,6 +63,17 @@ class Connections:
                 admitted.popleft()
             if not admitted:
                 del self._admitted[address]
+
+    def gone(self, links: Iterable[Link]) -> None:
+        """Cut since the last census."""
+        cut = set(links)
+        self.links = [link for link in self.links if link not in cut]
+
+    def arrived(self, address: str) -> None:
+        """One of the connections that the last census found there is a newcomer's: the others are fewer by one."""
+        admitted = self._admitted.get(address, ())
+        if admitted and len(admitted) >= sum(link.address == address for link in self.links if link.name != OPERATORS):
+            self._admitted[address].popleft()
 
     def total(self) -> int:
         return sum(map(len, self._admitted.values()))
@@ -87,14 +102,17 @@ class Connections:
     # ---- who may come ----------------------------------------------------------------------------------------
 
     def admit(self, address: str, identity: str, now: float) -> Verdict:
-        verdict = self._verdict(identity)
-        if verdict.refused is None:
+        """Counts it, unless it is refused."""
+        verdict = self.verdict(identity)
+        if verdict.refused is not None:
+            self._turned.append((now, address))
+        else:
             if verdict.evict is not None:
                 self._admitted[verdict.evict].pop()
             self._admitted.setdefault(address, deque()).append((now, identity))
         return verdict
 
-    def _verdict(self, identity: str) -> Verdict:
+    def verdict(self, identity: str) -> Verdict:
         held = self.held()
         if held[identity] >= self.share:
             return Verdict("this caller has all the connections that one may have")
@@ -120,6 +138,10 @@ class Connections:
             key=lambda link: -link.since,
         )
 
+    def settled(self, address: str, now: float) -> list[Link]:
+        """Those of an address that are likely to be admitted, the youngest first; all others behind them."""
+        return sorted(self.of([address]), key=lambda link: now - link.since < HASTE_S)
+
     def idlers(self, now: float, kin: Callable[[str], str], *, short: bool) -> list[Link]:
         """Connections to be cut for unfinished handshakes. `kin`: the identity behind an address."""
         unfinished = self._unfinished()
@@ -127,9 +149,10 @@ class Connections:
         for address, _ in unfinished.most_common():
             by_kin[kin(address)].append(address)
         out = []
+        turned = Counter(kin(address) for at, address in self._turned if now - at < HANDSHAKE_S)
         most = self.handshakes // 2 if short else self.handshakes
-        for addresses in by_kin.values():
-            beyond = sum(unfinished[address] for address in addresses) - most
+        for who, addresses in by_kin.items():
+            beyond = sum(unfinished[address] for address in addresses) - most - (0 if short else turned[who])
             for address in addresses:
                 ripe = [link for link in self.of([address]) if short or now - link.since >= HASTE_S]
                 taken = ripe[: max(0, min(beyond, unfinished[address]))]

@@ -118,22 +118,21 @@ class Door:
             self.counters["connections_banned"] += 1
             self._strike({kin(address): 1}, now)
             return held, "banned for a while"
-        self.look(now)
+        fresh = self.look(now)
+        if self._connections.verdict(peer.identity) != COME_IN and (fresh or self._look_again(now)):
+            self._connections.arrived(address)
         verdict = self._connections.admit(address, peer.identity, now)
-        if verdict != COME_IN and now >= self._looked + DOUBT_S:  # some of those counted may have gone
-            self.look(now, again=True)
-            verdict = self._connections.admit(address, peer.identity, now)
         if verdict.refused is not None:
             self.counters["connections_refused"] += 1
             return LATER, verdict.refused
         if verdict.evict is not None:
-            self._cut("connections_evicted", self._connections.of([verdict.evict])[:1])
+            self._cut("connections_evicted", self._connections.settled(verdict.evict, now)[:1])
         return None
 
-    def look(self, now: float, *, again: bool = False) -> None:
-        """A census, and who is too much in a handshake is cut."""
+    def look(self, now: float, *, again: bool = False) -> bool:
+        """A census, if one is due or `again` is true, and who is too much in a handshake is cut."""
         if now < self._looked + CENSUS_S and not again:
-            return
+            return False
         passed, full = self._turnstile.passed, self._turnstile.full
         short = full > self._full
         self._seen, self._full, self._looked = passed + full, full, now
@@ -141,6 +140,11 @@ class Door:
         idlers = self._connections.idlers(now, kin, short=short)
         self._cut("handshakes_cut", idlers)
         self._strike(Counter(kin(link.address) for link in idlers), now)
+        return True
+
+    def _look_again(self, now: float) -> bool:
+        """Some of those who are counted may have gone; not for every one of a crowd."""
+        return self.look(now, again=now >= self._looked + DOUBT_S)
 
     def tick(self, now: float) -> None:
         """What is due."""
@@ -203,8 +207,9 @@ class Door:
     def release(self, who: str) -> None:
         self.bans.release(_ban_key(who))
 
-    def _cut(self, why: str, links: Iterable[Link]) -> int:
+    def _cut(self, why: str, links: Sequence[Link]) -> int:
         count = sum(map(cut, links))
+        self._connections.gone(links)
         if count:
             self.counters[why] += count
         return count

@@ -22,6 +22,7 @@ from typing import Final
 import zmq
 
 from edged.wire.auth import DOMAIN
+from edged.wire.connections import HANDSHAKE_S
 from edged.wire.listeners import Listener
 
 LINGER_MS: Final = 500
@@ -75,7 +76,7 @@ def _bind(
     socket.linger = LINGER_MS
     socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)
     socket.setsockopt(zmq.RCVHWM, HWM_IN)
-    socket.setsockopt(zmq.HANDSHAKE_IVL, 5000)
+    socket.setsockopt(zmq.HANDSHAKE_IVL, int(HANDSHAKE_S * 1000))
     for listener in listeners:
         tcp = listener.endpoint.startswith("tcp://")
         socket.setsockopt(zmq.HEARTBEAT_IVL, 2000 if tcp else 0)

@@ -61,6 +61,20 @@ def test_who_left_gives_its_place_back() -> None:
     assert house.rules.held() == {"uid:1": 2}
 
 
+def test_a_newcomer_is_not_taken_for_one_that_left() -> None:
+    """The number of connections is the same again, and yet one place is free."""
+    house = House(share=2)
+    house.asks(1, 10)
+    house.asks(1, 10)
+    house.there.pop()
+    newcomer = house.comes(1, 10)
+    house.census()
+    assert house.rules.admit(newcomer.address, "uid:1", house.now).refused
+    house.rules.arrived(newcomer.address)
+    assert house.rules.admit(newcomer.address, "uid:1", house.now) == COME_IN
+    house.rules.arrived("localhost:9:9:9")
+
+
 def test_in_a_full_house_the_one_with_most_gives_way() -> None:
     house = House(limit=4, share=4)
     for n in range(4):
@@ -71,6 +85,17 @@ def test_in_a_full_house_the_one_with_most_gives_way() -> None:
     assert house.asks(2, 22).refused, "now it has as many as the other"
     assert house.asks(3, 30).evict is not None
     assert house.rules.total() == 4
+
+
+def test_who_gives_way_is_not_one_that_just_knocks() -> None:
+    house = House()
+    old = [house.comes(1, 10) for _ in range(3)]
+    knocking = house.comes(1, 10)
+    knocking = Link(9, 9, "request", knocking.address, knocking.since + 2)
+    house.there[-1] = knocking
+    house.census()
+    assert house.rules.settled(knocking.address, knocking.since + 0.1)[0] == old[-1]
+    assert house.rules.settled(knocking.address, knocking.since + 9)[0] == knocking
 
 
 def test_a_hundred_of_one_do_not_keep_the_first_of_another_out() -> None:
@@ -110,6 +135,18 @@ def test_handshakes_of_one_user_beyond_the_most_are_cut_the_youngest_first() -> 
     assert len(cut) == 3
     assert set(cut) <= set(quiet)
     assert len(house.rules.idlers(house.now, kin, short=True)) == 4, "at once, and more of them, when it is narrow"
+
+
+def test_who_was_turned_away_is_not_blamed_for_it() -> None:
+    house = House(limit=4, share=2, handshakes=0)
+    for n in range(2):
+        house.asks(1, 10 + n)
+    for n in range(3):
+        link = house.comes(1, 20 + n)
+        house.census()
+        assert house.rules.admit(link.address, "uid:1", house.now).refused
+    assert house.rules.idlers(house.now + HASTE_S, kin, short=False) == []
+    assert len(house.rules.idlers(house.now + HASTE_S, kin, short=True)) == 3
 
 
 def test_an_admitted_connection_is_none_of_them() -> None:
