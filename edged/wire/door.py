@@ -158,7 +158,10 @@ class Door:
             if self.bans.strikes(name, count, now):
                 done = self._barrier.bar(name, now + self.bans.ban_s)
                 self.counters["peers_barred"] += done
-                self._tell("peer_barred" if done else "peer_not_barred", identity=name, seconds=self.bans.ban_s)
+                if done:
+                    self._tell("peer_barred", identity=name, seconds=self.bans.ban_s)
+                else:
+                    self._tell("peer_not_barred", identity=name)
 
     # ---- putting somebody out --------------------------------------------------------------------------------
 

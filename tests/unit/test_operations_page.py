@@ -32,7 +32,8 @@ def events(source: str) -> set[str]:
             continue
         called = node.func
         logs = isinstance(called, ast.Attribute) and called.attr in LEVELS and ast.unparse(called.value).endswith("log")
-        if logs or (isinstance(called, ast.Name) and called.id in ("Note", "tell")):
+        tells = ast.unparse(called) in ("Note", "tell", "self._tell")
+        if logs or (tells and isinstance(node.args[0].value, str)):
             found.add(node.args[0].value)
     return found
 
