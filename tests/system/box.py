@@ -22,7 +22,8 @@ from typing import Any
 REPOSITORY = Path(__file__).parents[2]
 BOXES = Path(os.environ.get("EDGED_BOXES") or Path.home() / ".cache/edged-boxes")
 PACKAGES = "systemd,systemd-sysv,dbus,python3,python3-venv,libgomp1,libsystemd0"
-MIRROR = os.environ.get("EDGED_MIRROR", "http://deb.debian.org/debian")
+MIRROR = os.environ.get("EDGED_MIRROR", "")
+"""Empty: debootstrap's own."""
 BOOT_S = 60.0
 ENDPOINT = ("--endpoint", "ipc:///run/edged/request.sock")
 EDGED = "/opt/edged/current/venv/bin"
@@ -54,7 +55,7 @@ def image(suite: str) -> Path:
         return target
     BOXES.mkdir(parents=True, exist_ok=True)
     half = BOXES / f".{suite}.{os.getpid()}"
-    command = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", suite, str(half), MIRROR]
+    command = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", suite, str(half), *filter(None, [MIRROR])]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
