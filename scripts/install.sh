@@ -50,9 +50,10 @@ for ((n = 2; ; n++)); do
 done
 release=$home/releases/$name
 previous=$(readlink "$home/current" 2>/dev/null || true)
-abandon() { rm -rf "$release"; }
-trap 'stop_child; abandon; exit 130' INT TERM HUP
-trap '[ $? -eq 0 ] || [ "$(readlink "$home/current" 2>/dev/null)" = "releases/$name" ] || abandon' EXIT
+# never what is in force
+abandon() { [ "$(readlink "$home/current" 2>/dev/null)" = "releases/$name" ] || rm -rf "$release"; }
+trap 'stop_child; exit 130' INT TERM HUP
+trap '[ $? -eq 0 ] || abandon' EXIT
 
 mkdir -p "$release"
 "$python" -m venv "$release/venv"

@@ -327,6 +327,23 @@ def test_an_upgrade_serves_who_asks_meanwhile_and_keeps_the_one_before(pi: Box, 
     assert len(pi.run("ls", "/opt/edged/releases").stdout.split()) == 2
 
 
+def test_a_terminal_that_goes_away_after_the_switch_takes_nothing_along(pi: Box) -> None:
+    pi.ready()
+    pi.run("bash", "-c", HANG_UP, seconds=150)
+    assert pi.run("/opt/edged/current/venv/bin/edged", "--version").stdout
+    pi.run("systemctl", "restart", "edged")
+    pi.ready()
+
+
+HANG_UP = """
+cd /root/edged
+before=$(readlink /opt/edged/current)
+WHEELS=/root/wheels setsid bash scripts/install.sh &
+while [ "$(readlink /opt/edged/current)" = "$before" ]; do sleep 0.02; done
+kill -HUP -- "-$!"
+wait || true
+"""
+
 UNTIL_STOPPED = """
 import os, time
 from edged.client import Client
