@@ -70,6 +70,7 @@ FRAMES = (
     b"\n1 d b +",
 )
 ZAP = (
+    b"edged.control",
     b"@K",
     b"\n",
     b"1.0",
@@ -105,7 +106,14 @@ ALL = (
         modules=("edged/subscriptions.py", "edged/broker/topics.py", "edged/broker/shares.py"),
         words=FRAMES,
     ),
-    Target(name="zap", run=on_wire.zap, allowed=(), modules=("edged/wire/auth.py",), words=ZAP, most=1024),
+    Target(
+        name="zap",
+        run=on_wire.zap,
+        allowed=(),
+        modules=("edged/wire/auth.py", "edged/wire/bans.py"),
+        words=ZAP,
+        most=1024,
+    ),
     Target(
         name="link",
         run=on_wire.link,
