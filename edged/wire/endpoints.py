@@ -26,7 +26,7 @@ from edged.places import fallback_runtime_dir
 from edged.system.links import keeps_up
 from edged.wire import sockets
 from edged.wire.activation import Activated
-from edged.wire.auth import CONNECTION, CONTROL_DOMAIN, DOMAIN, KEY, Auth, Refusal
+from edged.wire.auth import ADDRESS, CONNECTION, CONTROL_DOMAIN, DOMAIN, KEY, Auth, Refusal
 from edged.wire.door import Door, Offender
 from edged.wire.incoming import Endless, Framed, Incoming, Reader, Subscription, descriptor, metadata
 from edged.wire.listeners import Listener, ListenError, listen
@@ -162,7 +162,7 @@ class Endpoints:
         )
 
     def _put_out(self, found: Endless, now: float) -> None:
-        address, key = metadata(found.last, "Peer-Address") or "", metadata(found.last, KEY)
+        address, key = metadata(found.last, ADDRESS) or "", metadata(found.last, KEY)
         self.door.put_out(
             descriptor(found.last),
             Offender(address, key, metadata(found.last, "User-Id") or ""),
@@ -187,7 +187,7 @@ class Endpoints:
             data=frame.bytes,
             identity=metadata(frame, "User-Id"),
             connection=metadata(frame, CONNECTION),
-            address=metadata(frame, "Peer-Address") or "",
+            address=metadata(frame, ADDRESS) or "",
             key=metadata(frame, KEY),
         )
 
