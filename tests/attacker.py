@@ -287,7 +287,7 @@ class Attacker:
         self.again(act)
 
     def forge(self) -> None:
-        """Claims in READY to be somebody else, in every name that the daemon reads, and sends what is in `send` (hex)."""
+        """Claims in READY to be somebody else, in every name that the daemon reads, and sends `send` (hex)."""
         claims = {b"User-Id": b"identity", b"X-Key": b"key", b"X-Conn": b"1", b"Peer-Address": b"localhost:4:4:4"}
         claims |= {b"__fd": b"0"}
         extra = b"".join(prop(k, self.options.get(v.decode(), v.decode()).encode()) for k, v in claims.items())

@@ -8,9 +8,9 @@ and its public key, `X-Key`, readable on every frame that it sends. A banned pee
 without keys an address) is refused.
 
 What a peer claims in its READY is metadata too, under any name it likes: libzmq takes what it knows itself
-(`Peer-Address`, the descriptor), then what ZAP says, then the peer, and the first one stands (4.3.5). So every name that
-is believed anywhere is said here for every connection, empty where there is nothing to say. `Socket-Type` alone is the
-peer's own word, and matters to nobody else.
+(`Peer-Address`, the descriptor), then what ZAP says, then the peer, and the first one stands (4.3.5). So every name
+that is believed anywhere is said here for every connection, empty where there is nothing to say. `Socket-Type` alone is
+the peer's own word, and matters to nobody else.
 
 Status codes: 200; 400 who is not known; 500 who is banned: a client of libzmq is told the number and does not try again
 by itself. 300 who may come later (no room): it is not told, and comes back by itself.

@@ -120,6 +120,14 @@ class Connections:
             key=lambda link: -link.since,
         )
 
+    def unknown(self, knows: Callable[[str], bool]) -> list[str]:
+        """Addresses from which only callers came that nobody knows any more."""
+        return [
+            address
+            for address, admitted in self._admitted.items()
+            if not any(knows(identity) for _, identity in admitted)
+        ]
+
     def idlers(self, now: float, kin: Callable[[str], str], *, short: bool) -> list[Link]:
         """Connections to be cut for unfinished handshakes. `kin`: the identity behind an address."""
         unfinished = self._unfinished()

@@ -67,4 +67,5 @@ def test_without_keys_an_address_is_the_networks_word(tmp_path: Path, kind: str)
         line = banned(box)
         assert "peer=127.0.0.1" in line
         assert "identity=ip:127.0.0.1" in line
-        assert box.client().call(op="ping")["ok"]
+        with box.client() as local:
+            assert local.call(op="ping")["ok"]
