@@ -282,12 +282,8 @@ class Daemon:
     # ---- keys ------------------------------------------------------------------------------------------------
 
     def _revoke(self, now: float) -> None:
-        """Keys are gone: libzmq cannot cut one connection, so all are; honest clients come back by themselves.
-
-        Operators stay: one of them waits for the answer.
-        """
-        self._endpoints.rebind(now, control=False)
-        self._subscriptions.cut(now)
+        """Keys are gone: their connections end, and what their callers own; nobody else notices."""
+        self._endpoints.cut_revoked(now)
         self._expel(now)
 
     def _expel(self, now: float) -> None:

@@ -103,7 +103,7 @@ class OperatorSide:
         if (None if keys is None else keys.public) != self._endpoints.public_key:
             self._log.warning("server_key_unchanged", why="the key of the box changes at a restart only")
         if keys is not None and self._endpoints.rekey(keys):
-            self._log.warning("keys_revoked", why="all connections are cut; who has a key comes back by itself")
+            self._log.warning("keys_revoked", why="their connections are cut")
             self._revoke(now)
 
     def _configure(self, config: Config, keys: Keyring | None, now: float) -> bool:

@@ -130,7 +130,7 @@ class Waiting:
         self._endpoints.restore_stream(now)
         if self._endpoints.zap in ready:
             self._endpoints.authenticate(now)
-        while self._endpoints.receive_subscription() is not None:
+        while self._endpoints.receive_subscription(now) is not None:
             pass  # nothing is published: it is sent again to the sockets that come
         for name in ("control", "request"):
             while (message := self._endpoints.receive(name, now)) is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -21,6 +21,7 @@ from edged.watchdog.spare import Suspect
 from edged.wire.auth import Peer, ban_of, peer_of
 from edged.wire.bans import LATER, Bans
 from edged.wire.connections import COME_IN, OPERATORS, Connections
+from edged.wire.guests import Guest
 from edged.wire.listeners import Listener
 
 CENSUS_S: Final = 0.05
@@ -177,6 +178,21 @@ class Door:
         links = self._connections.of([who.address])
         self._cut("connections_cut", [link for link in links if link.fd == fd] or links)
         self.offence(who, why, now)
+
+    @property
+    def links(self) -> list[Link]:
+        """As they were at the last look."""
+        return self._connections.links
+
+    def show_out(self, guests: Iterable[Guest], now: float, knows: Callable[[str], bool] = lambda _: True) -> int:
+        """Cuts the connections of these, and all of addresses from which only callers came that nobody `knows`."""
+        self.look(now, again=True)
+        places = {guest.place for guest in guests}
+        unknown = set(self._connections.unknown(knows))
+        return self._cut(
+            "connections_cut",
+            [link for link in self.links if (link.fd, link.inode) in places or (link.address in unknown)],
+        )
 
     def suspects(self, now: float) -> list[Suspect]:
         """Addresses, then identities, that may be the ones who take the memory; the likeliest first."""

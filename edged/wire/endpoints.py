@@ -8,9 +8,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import grp
-import os
-import stat
 from collections import Counter
+from collections.abc import Collection
 from typing import Any, Final
 
 import msgspec
@@ -20,14 +19,16 @@ from edged import keyring
 from edged.broker.instructions import Address, SocketName
 from edged.config import Config
 from edged.errors import ConfigError
+from edged.keyfile import z85
 from edged.keyring import Keyring, Known
 from edged.messages import Priority
-from edged.places import fallback_runtime_dir
 from edged.system.links import keeps_up
 from edged.wire import sockets
 from edged.wire.activation import Activated
-from edged.wire.auth import CONNECTION, CONTROL_DOMAIN, DOMAIN, KEY, Auth, Refusal
+from edged.wire.auth import ADDRESS, CONNECTION, CONTROL_DOMAIN, DOMAIN, KEY, Auth, Refusal
+from edged.wire.directory import prepare_directory
 from edged.wire.door import Door, Offender
+from edged.wire.guests import Guests
 from edged.wire.incoming import Endless, Framed, Incoming, Reader, Subscription, descriptor, metadata
 from edged.wire.listeners import Listener, ListenError, listen
 from edged.wire.outbox import Outbox
@@ -45,6 +46,7 @@ class Endpoints:
         self._config = config
         self._keys = keyring.load(config)
         self._known = _by_identity(self._keys)
+        self._guests = Guests()
         self._stream_at = 0.0
         self._listeners: list[Listener] = []
         self._readers: dict[SocketName, Reader] = {}
@@ -145,7 +147,7 @@ class Endpoints:
                 self._put_out(found, now)
                 continue
             identity = metadata(found.last, "User-Id")
-            if identity is not None:
+            if identity is not None and self._welcome(found.last, identity, now):
                 return self._incoming(name, identity, found)
 
     def _incoming(self, name: SocketName, identity: str, found: Framed) -> Incoming:
@@ -162,7 +164,7 @@ class Endpoints:
         )
 
     def _put_out(self, found: Endless, now: float) -> None:
-        address, key = metadata(found.last, "Peer-Address") or "", metadata(found.last, KEY)
+        address, key = metadata(found.last, ADDRESS) or "", metadata(found.last, KEY)
         self.door.put_out(
             descriptor(found.last),
             Offender(address, key, metadata(found.last, "User-Id") or ""),
@@ -175,19 +177,35 @@ class Endpoints:
             return "high"
         return (known and known.max_priority) or self._config.security.tcp_max_priority
 
-    def receive_subscription(self) -> Subscription | None:
-        """The next frame on `stream`, in order."""
+    def _welcome(self, frame: zmq.Frame, identity: str, now: float) -> bool:
+        """False: the key that let its sender in is no longer in force, and the connection is cut."""
+        connection, key = metadata(frame, CONNECTION) or "", metadata(frame, KEY)
+        if connection not in self._guests:
+            self._guests.came(connection, identity, key, metadata(frame, ADDRESS) or "", descriptor(frame))
+            if self._guests.crowded:
+                self.door.look(now, again=True)
+                self._guests.clear_up(self.door.links)
+        if key is None or self._keys is None or in_force(self._keys, key, identity):
+            return True
+        self.door.show_out(self._guests.these([connection]), now)
+        return False
+
+    def receive_subscription(self, now: float) -> Subscription | None:
+        """The next frame on `stream`, in order. One of a revoked key has no identity."""
         if self.stream is None:
             return None
         try:
             frame = self.stream.recv(zmq.NOBLOCK, copy=False)
         except zmq.Again:
             return None
+        identity = metadata(frame, "User-Id")
+        if identity is not None and not self._welcome(frame, identity, now):
+            identity = None
         return Subscription(
             data=frame.bytes,
-            identity=metadata(frame, "User-Id"),
+            identity=identity,
             connection=metadata(frame, CONNECTION),
-            address=metadata(frame, "Peer-Address") or "",
+            address=metadata(frame, ADDRESS) or "",
             key=metadata(frame, KEY),
         )
 
@@ -203,6 +221,20 @@ class Endpoints:
         if named and self.stream is not None:
             self.stream.setsockopt(zmq.UNSUBSCRIBE, topic)
 
+    def living(self, connections: Collection[str], now: float) -> list[str]:
+        """Those of them that are not gone."""
+        self.door.look(now, again=True)
+        return self._guests.living(connections, self.door.links)
+
+    def put_out(self, connections: Collection[str], why: str, now: float, *, offence: bool) -> None:
+        """Cuts them. `offence`: bans their peer for a while; else it may come back soon."""
+        guests = self._guests.these(connections)
+        self.door.show_out(guests, now)
+        if offence and guests:
+            self.door.offence(Offender(guests[0].address, guests[0].key, guests[0].identity), why, now)
+        elif guests:
+            self.door.bans.arrest(guests[0].identity, now)
+
     def rebind_stream(self, offender: Offender, why: str, now: float) -> None:
         """After a foreign frame (protocol 4): the peer is banned, the socket closed and bound anew."""
         self.door.offence(offender, why, now)
@@ -210,17 +242,15 @@ class Endpoints:
         self._stream_at = now
         self.restore_stream(now)
 
-    def rebind(self, now: float, *, control: bool = True) -> None:
+    def rebind(self, now: float) -> None:
         """All sockets closed and bound anew on the same listeners: every connection is cut, and what libzmq held for
         it is freed. Raises OSError when a socket cannot be made (no descriptor free, no memory).
 
-        Honest clients come back by themselves; what was to be sent to the old connections is dropped. `control` False:
-        not that one, which is never on TCP.
+        Honest clients come back by themselves; what was to be sent to the old connections is dropped.
         """
         self._outbox.clear()
         self.request = self._again("request", self.request)
-        if control:
-            self.control = self._again("control", self.control)
+        self.control = self._again("control", self.control)
         self._close_stream()
         self._stream_at = now
         self.restore_stream(now)
@@ -274,8 +304,7 @@ class Endpoints:
     # ---- keys ------------------------------------------------------------------------------------------------
 
     def rekey(self, keys: Keyring) -> bool:
-        """Other client keys are in force. True: one that let somebody in is gone or means another, and only `rebind`
-        ends the connections that it made."""
+        """Other client keys are in force. True: one that let somebody in is gone or means another (`cut_revoked`)."""
         if self._keys is None:
             return False
         before, self._keys = (
@@ -285,6 +314,15 @@ class Endpoints:
         self._auth.clients, self._known = keys.clients, _by_identity(keys)
         found = ((keys.clients.get(raw), was) for raw, was in before.clients.items())
         return any(known is None or known.identity != was.identity for known, was in found)
+
+    def cut_revoked(self, now: float) -> int:
+        """Connections whose key is gone, or means another now. Of those that never said a word only such as come from
+        an address where nobody else is: the others end with their first word."""
+        keys = self._keys
+        if keys is None:
+            return 0
+        gone = [one for one in self._guests.all() if one.key is not None and not in_force(keys, one.key, one.identity)]
+        return self.door.show_out(gone, now, knows=self.knows)
 
     def knows(self, identity: str) -> bool:
         """Whether somebody may still come as this caller."""
@@ -323,6 +361,13 @@ def _by_identity(keys: Keyring | None) -> dict[str, Known]:
     return {} if keys is None else {known.identity: known for known in keys.clients.values()}
 
 
+def in_force(keys: Keyring, key: str, identity: str) -> bool:
+    """Whether the key would let its owner in as this caller."""
+    raw = z85(key)
+    known = None if raw is None else keys.clients.get(raw)
+    return known is not None and known.identity == identity
+
+
 def _door_settings(config: Config) -> dict[str, Any]:
     limits = config.limits
     return {"limit": limits.connections, "share": limits.connections_per_identity, "ban_s": config.security.ban_s}
@@ -337,18 +382,3 @@ def _group(config: Config) -> int | None:
         raise ConfigError(
             config.path, "security.group", "a group of this system", repr(config.security.group)
         ) from None
-
-
-def prepare_directory(path: str, *, private: bool) -> None:
-    """Makes it: 0700 when `private`, or for the default in /tmp, which is refused when it is not ours; else 0750.
-
-    An existing directory keeps its mode. Raises ListenError.
-    """
-    shared = path == fallback_runtime_dir()
-    try:
-        os.makedirs(path, mode=0o700 if private or shared else 0o750, exist_ok=True)
-        found = os.lstat(path)
-    except OSError as error:
-        raise ListenError(f"cannot use {path}: {error.strerror}") from error
-    if shared and (not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid()):
-        raise ListenError(f"{path} is not a directory of ours; remove it or set runtime_dir")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
@@ -94,7 +95,7 @@ class _Stream:
         self.approved: list[bytes] = []
         self.rebound = 0
 
-    def receive_subscription(self) -> Subscription | None:
+    def receive_subscription(self, now: float) -> Subscription | None:
         self.at = self.frames.pop() if self.frames else None
         return self.at
 
@@ -108,6 +109,12 @@ class _Stream:
     def remove(self, topic: bytes, *, named: bool) -> None:
         assert self.at is not None
         assert named == (self.at.connection is not None)
+
+    def living(self, connections: Collection[str], now: float) -> list[str]:
+        return list(connections)
+
+    def put_out(self, connections: Collection[str], why: str, now: float, *, offence: bool) -> None:
+        assert connections
 
     def rebind_stream(self, address: str, now: float, *_more: object) -> None:
         self.rebound += 1

@@ -120,9 +120,9 @@ class _Naive(Subscriptions):
     """A daemon that drops the foreign frame and goes on approving: what must be told apart."""
 
     def read(self, now: float) -> None:
-        while (frame := self._endpoints.receive_subscription()) is not None:
+        while (frame := self._endpoints.receive_subscription(now)) is not None:
             if frame.data[:1] == b"\1":
-                self._subscribe(frame.data[1:], frame.identity, frame.connection, now)
+                self._subscribe(frame.data[1:], frame, now)
 
 
 def _one_gap(tmp_path: Path, reader: type[Subscriptions]) -> int:
