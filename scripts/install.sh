@@ -41,13 +41,28 @@ missing_packages() {
 mapfile -t packages < <(missing_packages)
 if [ "${#packages[@]}" -gt 0 ]; then apt_install "${packages[@]}"; fi
 
+# a file whole or not at all: MODE FROM TO
+put() {
+    if ! install -D -m "$1" "$2" "$3.new" || ! mv -T "$3.new" "$3"; then
+        rm -f "$3.new"
+        die "cannot write $3: is the disk full?"
+    fi
+}
+runs() { "$1/venv/bin/edged" --version >/dev/null 2>&1; }
+
 # ---- a release of its own ----
 umask 022
-name=$version
-for ((n = 2; ; n++)); do
-    [ -e "$home/releases/$name" ] || break
-    name=$version-$n
+# one more than the highest there is: newer ones have higher numbers
+last=0
+for old in "$home/releases/$version" "$home/releases/$version"-*; do
+    [ -e "$old" ] || continue
+    n=${old#"$home/releases/$version"}
+    n=${n#-}
+    case "${n:-1}" in *[!0-9]*) continue ;; esac
+    [ "${n:-1}" -le "$last" ] || last=${n:-1}
 done
+name=$version
+[ "$last" = 0 ] || name=$version-$((last + 1))
 release=$home/releases/$name
 previous=$(readlink "$home/current" 2>/dev/null || true)
 # never what is in force
@@ -72,18 +87,18 @@ cp -r docs deploy config.yaml README.md CHANGELOG.md LICENSE "$release/"
 
 # ---- user, directories, configuration, units ----
 say "user, directories, configuration, units"
-install -D -m 0644 deploy/sysusers.d/edged.conf /etc/sysusers.d/edged.conf
-install -D -m 0644 deploy/tmpfiles.d/edged.conf /etc/tmpfiles.d/edged.conf
+put 0644 deploy/sysusers.d/edged.conf /etc/sysusers.d/edged.conf
+put 0644 deploy/tmpfiles.d/edged.conf /etc/tmpfiles.d/edged.conf
 systemd-sysusers /etc/sysusers.d/edged.conf
 systemd-tmpfiles --create /etc/tmpfiles.d/edged.conf
-[ -e /etc/edged/config.yaml ] || install -m 0644 config.yaml /etc/edged/config.yaml
+[ -e /etc/edged/config.yaml ] || put 0644 config.yaml /etc/edged/config.yaml
 "$release/venv/bin/edgectl" config check /etc/edged/config.yaml ||
     say "the configuration is wrong (above): the service will answer, and say so, until it is mended and reloaded"
-for unit in "${units[@]}"; do install -m 0644 "deploy/systemd/$unit" "/etc/systemd/system/$unit"; done
+for unit in "${units[@]}"; do put 0644 "deploy/systemd/$unit" "/etc/systemd/system/$unit"; done
 
 if [ -n "$model" ]; then
     say "copying the model to $models"
-    cp "$model" "$models/.new" && mv "$models/.new" "$models/$(basename "$model")"
+    put 0644 "$model" "$models/$(basename "$model")"
 elif ! ls "$models"/*.gguf >/dev/null 2>&1; then
     PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INDEX=${wheels:+1} PIP_FIND_LINKS=$wheels \
         "$release/venv/bin/python" -m edged.models.embedded ||
@@ -123,13 +138,15 @@ if ! start || ! answers; then
     die "edged $version does not answer: journalctl -u edged"
 fi
 
-# the one before stays, for `ln -sfn` and a restart; older ones go
-for old in "$home"/releases/*; do
-    case "releases/$(basename "$old")" in
-    "releases/$name" | "$previous") ;;
-    *) rm -rf "$old" ;;
-    esac
-done
+# the one before stays, for `ln -sfn` and a restart; older ones go, unless the one before is broken
+if [ -n "$previous" ] && runs "$home/$previous"; then
+    for old in "$home"/releases/*; do
+        case "releases/$(basename "$old")" in
+        "releases/$name" | "$previous") ;;
+        *) rm -rf "$old" ;;
+        esac
+    done
+fi
 
 say "it answers; loading the model"
 "$home/current/venv/bin/edgectl" --endpoint "$endpoint" health --wait "$ready_s" ||

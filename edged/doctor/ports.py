@@ -17,6 +17,9 @@ from edged.doctor.finding import Finding
 
 NAME: Final = "ports"
 _LISTEN: Final = "0A"
+AFRESH: Final = (
+    "sudo systemctl stop edged; sudo systemctl restart edged.socket edged-control.socket; sudo systemctl start edged"
+)
 
 
 class Port(Struct, frozen=True):
@@ -27,6 +30,7 @@ class Port(Struct, frozen=True):
     uid: int | None
     process: str = ""
     left: bool = False  # a socket file without anybody behind it
+    gone: bool = False  # there is no such file
 
 
 def check(box: Box) -> list[Finding]:
@@ -55,7 +59,7 @@ def _ports(box: Box) -> list[Port]:
     for key, end in ends:
         if end.startswith("ipc://"):
             path = end.removeprefix("ipc://")
-            out.append(Port(key, end, None, left=refused(path)))
+            out.append(Port(key, end, None, left=refused(path), gone=not os.path.lexists(path)))
         else:
             uid, inode = listeners.get(int(end.rpartition(":")[2]), (None, ""))
             out.append(Port(key, end, uid, process_of(box, inode) if inode else ""))
@@ -90,6 +94,10 @@ def judge(ports: list[Port], ours: int | None, *, answers: bool) -> list[Finding
     if left:
         why = "a daemon was killed and its sockets are left over"
         out.append(finding.warning(NAME, f"nobody listens at {', '.join(left)}", why, "sudo systemctl start edged"))
+    gone = [port.shown for port in ports if port.gone and ours is not None]
+    if gone:
+        why = "the file was removed while the service runs; a restart of the service alone does not bring it back"
+        out.append(finding.error(NAME, f"there is no {', '.join(gone)}", why, AFRESH))
     for port in ports:
         tcp = port.shown.startswith("tcp://")
         by = port.process or (f"a process of user {port.uid}" if port.uid is not None else "")
@@ -97,7 +105,7 @@ def judge(ports: list[Port], ours: int | None, *, answers: bool) -> list[Finding
             do = "sudo systemctl restart edged; the log says when a port cannot be had"
             what = f"{port.shown} ({port.key}) is configured, and nobody listens there"
             out.append(finding.warning(NAME, what, "endpoints change at a restart only", do))
-        elif tcp and port.uid is not None and (not answers or (ours is not None and port.uid != ours)):
+        elif tcp and port.uid is not None and (port.uid != ours if ours is not None else not answers):
             do = f"stop it, or choose another port in {port.key}"
             out.append(finding.error(NAME, f"{port.shown} is taken by {by}", "the service cannot have it", do))
     if out:

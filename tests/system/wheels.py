@@ -58,7 +58,7 @@ def _other_python(suite: str, directory: Path) -> None:
     """Ready wheels of that Python, the engine's (suits any), and systemd-python built in that release."""
     version = PYTHON_OF[suite]
     pip("wheel", "--no-deps", "-w", str(directory), requirement("llama-cpp-python"))
-    names = [requirement(name) for name in ("pyzmq", "msgspec", "PyYAML", "click", "jinja2", "numpy", "prometheus")]
+    names = [one for one in requirements() if not one.startswith(("llama-cpp-python", "systemd-python"))]
     platforms = [f"--platform=manylinux_2_{minor}_x86_64" for minor in (17, 27, 28)] + [
         "--platform=manylinux2014_x86_64"
     ]
@@ -101,11 +101,15 @@ def _build(suite: str, directory: Path) -> None:
         shutil.rmtree(root, ignore_errors=True)
 
 
-def requirement(name: str) -> str:
-    """As pyproject.toml has it."""
+def requirements() -> list[str]:
+    """Of an installed box, as pyproject.toml has them."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    every = [*project["dependencies"], *(one for extra in project["optional-dependencies"].values() for one in extra)]
-    return next(one for one in every if one.lower().startswith(name.lower()))
+    extras = project["optional-dependencies"]
+    return [*project["dependencies"], *(one for extra in ("engine", "service", "metrics") for one in extras[extra])]
+
+
+def requirement(name: str) -> str:
+    return next(one for one in requirements() if one.startswith(name))
 
 
 def pip(*arguments: str) -> None:
