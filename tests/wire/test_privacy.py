@@ -20,8 +20,8 @@ from edged.config import parse
 from edged.messages import Generate
 from edged.observe.log import Log
 from edged.subscriptions import Subscriptions
-from edged.wire.codec import Encoder
 from edged.wire.activation import Activated
+from edged.wire.codec import Encoder
 from edged.wire.endpoints import Endpoints
 from wire.conftest import Stranger
 
