@@ -89,6 +89,13 @@ def load(config: Config) -> Keyring | None:
     return Keyring(own.public, own.secret, table(entries), tuple(warnings))
 
 
+def in_force(keys: Keyring, key: str, identity: str) -> bool:
+    """Whether the key would let its owner in as this caller."""
+    raw = z85(key)
+    known = None if raw is None else keys.clients.get(raw)
+    return known is not None and known.identity == identity
+
+
 def hidden(config: Config) -> str | None:
     """A place that only the daemon, or root, can look into: `load` would blame it on the configuration."""
     if _first_tcp(config) is None:

@@ -19,7 +19,6 @@ from edged import keyring
 from edged.broker.instructions import Address, SocketName
 from edged.config import Config
 from edged.errors import ConfigError
-from edged.keyfile import z85
 from edged.keyring import Keyring, Known
 from edged.messages import Priority
 from edged.system.links import keeps_up
@@ -185,7 +184,7 @@ class Endpoints:
             if self._guests.crowded:
                 self.door.look(now, again=True)
                 self._guests.clear_up(self.door.links)
-        if key is None or self._keys is None or in_force(self._keys, key, identity):
+        if key is None or self._keys is None or keyring.in_force(self._keys, key, identity):
             return True
         self.door.show_out(self._guests.these([connection]), now)
         return False
@@ -321,7 +320,11 @@ class Endpoints:
         keys = self._keys
         if keys is None:
             return 0
-        gone = [one for one in self._guests.all() if one.key is not None and not in_force(keys, one.key, one.identity)]
+        gone = [
+            one
+            for one in self._guests.all()
+            if one.key is not None and not keyring.in_force(keys, one.key, one.identity)
+        ]
         return self.door.show_out(gone, now, knows=self.knows)
 
     def knows(self, identity: str) -> bool:
@@ -359,13 +362,6 @@ class Endpoints:
 
 def _by_identity(keys: Keyring | None) -> dict[str, Known]:
     return {} if keys is None else {known.identity: known for known in keys.clients.values()}
-
-
-def in_force(keys: Keyring, key: str, identity: str) -> bool:
-    """Whether the key would let its owner in as this caller."""
-    raw = z85(key)
-    known = None if raw is None else keys.clients.get(raw)
-    return known is not None and known.identity == identity
 
 
 def _door_settings(config: Config) -> dict[str, Any]:
