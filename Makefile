@@ -49,8 +49,10 @@ bench: setup model  ## every script of bench/, in order of name
 chaos: setup model  ## the long tests with faults (tests/chaos)
 	@$(PY) -m pytest tests/chaos $(FAULTS:%=tests/wire/test_%.py) $(PYTEST_ARGS)
 
+SYSTEM ?= tests/system
+
 system-test: setup model  ## the units, install and uninstall, in real systemd boxes (root; tests/system)
-	@$(PY) -m pytest tests/system $(PYTEST_ARGS)
+	@$(PY) -m pytest $(SYSTEM) $(PYTEST_ARGS)
 
 install:  ## as root: edged as a service of this box (WHEELS=DIR offline, MODEL=FILE); again: upgrade
 	@bash scripts/install.sh

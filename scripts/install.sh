@@ -52,6 +52,9 @@ runs() { "$1/venv/bin/edged" --version >/dev/null 2>&1; }
 
 # ---- a release of its own ----
 umask 022
+mkdir -p "$home/releases"
+exec 9>"$home/.lock"
+flock -n 9 || die "another make install runs"
 # one more than the highest there is: newer ones have higher numbers
 last=0
 for old in "$home/releases/$version" "$home/releases/$version"-*; do
@@ -94,7 +97,9 @@ systemd-tmpfiles --create /etc/tmpfiles.d/edged.conf
 [ -e /etc/edged/config.yaml ] || put 0644 config.yaml /etc/edged/config.yaml
 "$release/venv/bin/edgectl" config check /etc/edged/config.yaml ||
     say "the configuration is wrong (above): the service will answer, and say so, until it is mended and reloaded"
-for unit in "${units[@]}"; do put 0644 "deploy/systemd/$unit" "/etc/systemd/system/$unit"; done
+put_units() { for unit in "${units[@]}"; do put 0644 "$1/$unit" "/etc/systemd/system/$unit"; done; }
+put_units deploy/systemd
+for page in docs/man/*.[1-8]; do put 0644 "$page" "/usr/local/share/man/man${page##*.}/$(basename "$page")"; done
 
 if [ -n "$model" ]; then
     say "copying the model to $models"
@@ -131,9 +136,10 @@ if ! start || ! answers; then
     journalctl -u edged -n 20 --no-pager -o cat >&2 || true
     if [ -n "$previous" ] && [ -d "$home/$previous" ]; then
         switch "$previous"
-        systemctl restart edged.service || true
+        put_units "$home/$previous/deploy/systemd"
         abandon
-        die "edged $version does not answer; $previous runs again"
+        if start && answers; then die "edged $version does not answer; $previous runs again"; fi
+        die "edged $version does not answer, nor does $previous any more: journalctl -u edged"
     fi
     die "edged $version does not answer: journalctl -u edged"
 fi

@@ -17,6 +17,7 @@ fi
 for unit in "${units[@]}"; do rm -f "/etc/systemd/system/$unit"; done
 [ ! -d /run/systemd/system ] || systemctl daemon-reload
 [ "$(readlink /usr/local/bin/edgectl 2>/dev/null)" != /opt/edged/current/venv/bin/edgectl ] || rm -f /usr/local/bin/edgectl
+rm -f /usr/local/share/man/man1/edgectl.1 /usr/local/share/man/man5/edged.yaml.5 /usr/local/share/man/man8/edged.8
 rm -rf /opt/edged /run/edged /etc/tmpfiles.d/edged.conf /etc/sysusers.d/edged.conf
 
 if [ "${PURGE:-}" = 1 ]; then

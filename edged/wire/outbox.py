@@ -69,9 +69,13 @@ class Outbox:
         self._of.clear()
 
     def _beyond(self, box: Box, size: int) -> bool:
-        """A reply that is too large by itself is sent where nothing else lies."""
+        """Where nothing lies for this connection, a reply however large is sent as long as the caller has room left:
+        another program of the same user that does not read must not keep it from one that does.
+        """
         all_of_it = self._of.get(box.identity, 0)
-        return (0 < box.bytes > CONNECTION - size) or (0 < all_of_it > IDENTITY - size)
+        if not box.bytes:
+            return all_of_it >= IDENTITY
+        return box.bytes > CONNECTION - size or all_of_it > IDENTITY - size
 
     def _settle(self, box: Box) -> None:
         left = self._of.get(box.identity, 0) - box.bytes
