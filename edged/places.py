@@ -34,6 +34,12 @@ CREDENTIAL = "keys_server.key_secret"
 """systemd's name for it, with LoadCredential=keys:/etc/edged/keys (systemd.exec(5))."""
 
 
+SOCKETS_AFRESH = (
+    "sudo systemctl stop edged; sudo systemctl restart edged.socket edged-control.socket; sudo systemctl start edged"
+)
+"""When a file of systemd's sockets was removed: a restart of the service alone does not bring it back."""
+
+
 def user_config() -> str:
     """`$XDG_CONFIG_HOME/edged`, else `~/.config/edged`."""
     xdg = os.environ.get("XDG_CONFIG_HOME")

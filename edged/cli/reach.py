@@ -51,10 +51,11 @@ def _anywhere(endpoint: str) -> str:
 
 
 def _system_or(settings: config.Config, endpoint: str, name: str) -> str:
-    """The system's daemon when there is none in the default place."""
+    """The system's daemon when there is none in the default place: its directory counts, for one of its sockets may
+    have been removed.
+    """
     here = settings.runtime_dir != places.default_runtime_dir() or _there(endpoint.removeprefix("ipc://"))
-    system = f"{SYSTEM_DIR}/{name}.sock"
-    return endpoint if here or not _there(system) else f"ipc://{system}"
+    return endpoint if here or not _there(SYSTEM_DIR) else f"ipc://{SYSTEM_DIR}/{name}.sock"
 
 
 def _there(path: str) -> bool:
@@ -87,7 +88,12 @@ def unreachable(endpoint: str) -> str | None:
     except PermissionError:
         return _not_allowed(path)
     except OSError:
-        return f"nothing answers at {endpoint}: {START}"
+        again = (
+            f"; if the service runs, the file was removed: {places.SOCKETS_AFRESH}"
+            if path.startswith(f"{SYSTEM_DIR}/")
+            else ""
+        )
+        return f"nothing answers at {endpoint}: {START}{again}"
     if not os.access(path, os.W_OK):
         return _not_allowed(path)
     return f"nobody listens at {endpoint} any more: {START}" if _refused(path) else None

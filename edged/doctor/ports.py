@@ -14,12 +14,10 @@ from msgspec import Struct
 from edged.doctor import finding
 from edged.doctor.box import Box, refused
 from edged.doctor.finding import Finding
+from edged.places import SOCKETS_AFRESH
 
 NAME: Final = "ports"
 _LISTEN: Final = "0A"
-AFRESH: Final = (
-    "sudo systemctl stop edged; sudo systemctl restart edged.socket edged-control.socket; sudo systemctl start edged"
-)
 
 
 class Port(Struct, frozen=True):
@@ -97,7 +95,7 @@ def judge(ports: list[Port], ours: int | None, *, answers: bool) -> list[Finding
     gone = [port.shown for port in ports if port.gone and ours is not None]
     if gone:
         why = "the file was removed while the service runs; a restart of the service alone does not bring it back"
-        out.append(finding.error(NAME, f"there is no {', '.join(gone)}", why, AFRESH))
+        out.append(finding.error(NAME, f"there is no {', '.join(gone)}", why, SOCKETS_AFRESH))
     for port in ports:
         tcp = port.shown.startswith("tcp://")
         by = port.process or (f"a process of user {port.uid}" if port.uid is not None else "")
