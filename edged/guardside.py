@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from edged.config import Config
 from edged.observe.log import Log
@@ -20,6 +20,16 @@ from edged.system.trim import Trimmer
 from edged.watchdog import spare
 from edged.watchdog.spare import Cut, Doubtful, Elsewhere, Guilty, Hunt, Innocent, Normal, Over, Rebind
 from edged.wire.endpoints import Endpoints
+
+LOOK_S: Final = 0.01
+"""While suspects are looked for: whoever sends without end is caught in the act sooner or later."""
+STUCK_S: Final = 0.1
+"""To take in what has come takes microseconds."""
+TRIM_S: Final = 0.3
+"""While memory is hunted; it takes up to 0.1 s of this thread, and the others wait for some of it."""
+TOIL_S: Final = 1.0
+TOIL: Final = 0.3
+"""Of a core. A crowded service takes less; whoever takes more is worth a look."""
 
 
 class GuardSide:
@@ -48,6 +58,9 @@ class GuardSide:
         self._elsewhere = 0
         self._stop = threading.Event()
         self._due = False
+        self._toil = (0.0, 0.0)
+        self._rescued = self._trimmed = self._sampled = 0.0
+        self._tainted = 0
         self._thread = threading.Thread(target=self._stand, name="guard", daemon=True)
 
     def start(self) -> None:
@@ -79,19 +92,46 @@ class GuardSide:
             door.manned(False)
 
     def _round(self) -> None:
-        door = self._endpoints.door
-        door.wait(spare.SAMPLE_S)
+        door, hunting = self._endpoints.door, self._hunt.on
+        door.wait(LOOK_S if hunting else spare.SAMPLE_S)
+        if hunting:
+            door.watch()
         now = time.monotonic()
-        if self._hunt.on or self._tidy.due(self._normal, now):
+        if hunting and now < self._sampled + spare.SAMPLE_S:
+            return
+        self._sampled = now
+        self._rescue(now)
+        if (hunting and now >= self._trimmed + TRIM_S) or self._tidy.due(self._normal, now):
+            self._trimmed = now
             self._trimmer.give_back()
         over = self._normal.read(self._size.read(), now)
-        if over or self._hunt.on or door.busy:
+        if over and not self._hunt.on:
+            door.watch(anew=True)
+        if over or self._hunt.on or door.busy or self._toils(now):
             self._due = True
             self._wake()
+
+    def _rescue(self, now: float) -> None:
+        """The loop is in libzmq, which takes in subscriptions as long as there are any (`Door.rescue`)."""
+        since = self._endpoints.door.taking_in
+        if since and now >= max(since, self._rescued) + STUCK_S:
+            self._rescued = now
+            self._endpoints.door.rescue(everybody=now >= since + 3 * STUCK_S)
+
+    def _toils(self, now: float) -> bool:
+        """Once a second: whether the daemon, libzmq's thread included, was busy enough to look who it is."""
+        used = time.process_time()
+        if now < self._toil[0] + TOIL_S:
+            return False
+        before, self._toil = self._toil, (now, used)
+        return used - before[1] > TOIL * (now - before[0])
 
     # ---- the loop --------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
+        if self._counters["tainted"] != self._tainted:
+            self._tainted = self._counters["tainted"]
+            self._hunt.expect(now)
         self._endpoints.door.tick(now)
         if self._due:
             self._due = False

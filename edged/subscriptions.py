@@ -29,6 +29,9 @@ to meet its limit (512 of the longest topics) in the first turn; a frame takes a
 OUT: Final = 256
 """Connections that were cut for too much, of which frames may still lie here: as many as there may be at a time."""
 
+LOOKED_AT: Final = 4096
+"""Frames by which the maker of a flood is known: a quarter of them is more than an honest peer has waiting."""
+
 CANCEL: Final = b"\0"
 SUBSCRIBE: Final = b"\1"
 
@@ -57,6 +60,9 @@ class Subscriptions:
         self._now = now
         for _ in range(FRAMES_PER_TURN):
             frame = self._endpoints.receive_subscription(now)
+            if self._endpoints.door.rescued:
+                self._flooded(now)
+                return
             if frame is None:
                 return
             kind, topic = frame.data[:1], frame.data[1:]
@@ -68,15 +74,32 @@ class Subscriptions:
                 self._topics.unsubscribe(topic, frame.connection, now)
                 self._endpoints.remove(topic, named=frame.connection is not None)
             else:
-                self._rebuild(frame, "foreign frame", now)
+                who = Offender(frame.address, frame.key, frame.identity or "")
+                self._rebuild([who], "foreign frame", now)
                 return
 
-    def _rebuild(self, frame: Subscription, why: str, now: float) -> None:
+    def _flooded(self, now: float) -> None:
+        """They came so fast that libzmq did not come to an end, and somebody was cut off. Whose they were is told by
+        the next ones; the rest is thrown away with the socket."""
+        counts: Counter[Offender] = Counter()
+        for _ in range(LOOKED_AT):
+            frame = self._endpoints.receive_subscription(now)
+            if frame is None:
+                break
+            if frame.address:
+                counts[Offender(frame.address, frame.key, frame.identity or "")] += 1
+        who = {offender for offender, count in counts.items() if count >= LOOKED_AT // 4}
+        known = {offender.address for offender in who}
+        who |= {Offender(at, None, "") for at in self._endpoints.door.take_rescued() if at not in known}
+        self._rebuild(sorted(who, key=lambda one: one.address), "subscriptions", now)
+
+    def _rebuild(self, offenders: list[Offender], why: str, now: float) -> None:
         self._counters["tainted"] += 1
-        self._log.warning("stream_tainted", why=why, peer=frame.address, identity=frame.identity)
-        self._shares.clear()
-        self._endpoints.rebind_stream(Offender(frame.address, frame.key, frame.identity or ""), why, now)
-        self._topics.rebound(now)
+        self._log.warning("stream_tainted", why=why, peer=",".join(who.address for who in offenders))
+        for who in offenders:
+            self._endpoints.door.offence(who, why, now)
+        self._endpoints.rebind_stream(now)
+        self.cut(now)
 
     def cut(self, now: float) -> None:
         """All sockets were bound anew: nobody is subscribed any more, and no reply stream has its connection."""

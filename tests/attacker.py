@@ -307,6 +307,18 @@ class Attacker:
             self.ready(pid=os.getpid())
             time.sleep(3600)
 
+    def hangup(self) -> None:
+        """Messages and PING commands without end, and gone before they are read; each time over another connection."""
+        kind = self.options.get("socket", "DEALER").encode()
+        one = message(b"", GOOD) if kind == b"DEALER" else frame(b"\1sys/x")
+        block = (one * 100 + command(b"PING", struct.pack(">H", 0))) * 20
+        self.ready()
+        while True:
+            with contextlib.suppress(OSError), shake(self.endpoint, kind) as sock:
+                sock.sendall(block)
+                if sock.family == socket.AF_INET:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
     # ---- stream ----------------------------------------------------------------------------------------------
 
     def subscriptions(self) -> None:

@@ -12,11 +12,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 import zmq
-from harness import TESTS, Client, Daemon, open_to_others
+from harness import TESTS, Client, Daemon, open_to_others, until
 
 ATTACKER_UID = 54321
 ATTACKER_ADDRESS = "127.0.0.9"
@@ -93,7 +94,8 @@ def attack(box: Castle, kind: str, **options: object) -> Iterator[dict[str, Any]
         options.setdefault("source", ATTACKER_ADDRESS)
     elif os.geteuid() == 0:
         options.setdefault("uid", ATTACKER_UID)
-    endpoint = box.endpoint("stream" if kind in STREAM_KINDS else "request")
+    on_stream = kind in STREAM_KINDS or options.get("socket") == "SUB"
+    endpoint = box.endpoint("stream" if on_stream else "request")
     words = [f"{key}={value}" for key, value in options.items()]
     command = [sys.executable, str(TESTS / "attacker.py"), kind, endpoint, *words]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -203,3 +205,84 @@ class Good(threading.Thread):
 
 def p99(times: list[float]) -> float:
     return statistics.quantiles(times, n=100)[98] if len(times) > 1 else float("nan")
+
+
+@dataclass
+class Seen:
+    """p99 in ms undisturbed and besieged, each the better of its two turns (a machine that others use too adds to all
+    of them); memory in kB; `cpu`: of the daemon, in percent of a core, in the calm and the attack."""
+
+    calm: float
+    besieged: float
+    turns: list[float]
+    cpu: tuple[float, float]
+    memory_before: int
+    memory_most: int
+    memory_after: int
+    descriptors_before: int
+    descriptors_most: int
+    descriptors_after: int
+    faults: list[str]
+    again: int
+    streams: int
+    counters: dict[str, int]
+
+    def __str__(self) -> str:
+        turns = " ".join(f"{value:.1f}" for value in self.turns)
+        ours = {key: self.counters[key] for key in sorted(self.counters) if key.startswith(OURS)}
+        return (
+            f"p99 {self.calm:.1f} ms, besieged {self.besieged:.1f} ({turns}); "
+            f"CPU {self.cpu[0]:.0f} %, {self.cpu[1]:.0f} %; "
+            f"memory {self.memory_before >> 10}, {self.memory_most >> 10}, {self.memory_after >> 10} MB; "
+            f"descriptors {self.descriptors_before}, {self.descriptors_most}, {self.descriptors_after}; "
+            f"{self.streams} streams whole, {self.again} asked again; {ours}"
+        )
+
+
+OURS = ("connections", "handshakes", "memory", "peers", "tainted", "malformed", "rejected", "replies", "subscriptions")
+
+
+class Siege:
+    """A B B A: calm, attack, attack, calm, `seconds` each."""
+
+    def __init__(self, box: Castle, kind: str, options: dict[str, Any], seconds: float) -> None:
+        self.box, self.kind, self.options, self.seconds = box, kind, options, seconds
+        self.most = [0, 0]
+
+    def run(self) -> Seen:
+        box = self.box
+        with Good(box) as good:
+            until(lambda: good.streams, "a first stream")
+            before = box.rss_kb(), box.descriptors()
+            a, cpu_a = self._turn(good)
+            with attack(box, self.kind, **self.options):
+                good.mark()
+                b, cpu_b = self._turn(good)
+                c, cpu_c = self._turn(good)
+            with contextlib.suppress(AssertionError):  # what is left is judged by the caller
+                until(lambda: box.rss_kb() <= before[0] * 1.1 + 1000 and box.descriptors() <= before[1] + 4, "calm", 15)
+            good.mark()
+            d, cpu_d = self._turn(good)
+            return Seen(
+                min(a, d),
+                min(b, c),
+                [a, b, c, d],
+                (50 * (cpu_a + cpu_d) / self.seconds, 50 * (cpu_b + cpu_c) / self.seconds),
+                before[0],
+                self.most[0],
+                box.rss_kb(),
+                before[1],
+                self.most[1],
+                box.descriptors(),
+                good.faults,
+                good.again,
+                good.streams,
+                box.counters(),
+            )
+
+    def _turn(self, good: Good) -> tuple[float, float]:
+        cpu, end = self.box.cpu_s(), time.monotonic() + self.seconds
+        while time.monotonic() < end:
+            self.most = [max(self.most[0], self.box.rss_kb()), max(self.most[1], self.box.descriptors())]
+            time.sleep(0.02)
+        return p99(good.mark()), self.box.cpu_s() - cpu

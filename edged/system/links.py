@@ -114,9 +114,12 @@ def unsent(fd: int) -> int:
 
 
 def keeps_up(fd: int) -> bool:
-    """Whether the peer reads what it is sent: as long as libzmq holds something back, the kernel's buffer is full."""
+    """Whether the peer reads what it is sent: as long as libzmq holds something back, the kernel's buffer is full.
+
+    A quarter, since on tcp the buffer's size counts what each packet takes and not what it carries.
+    """
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as sock:
-        return 2 * unsent(sock.fileno()) < sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+        return 4 * unsent(sock.fileno()) < sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
     return False
 
 

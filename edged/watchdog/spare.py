@@ -6,9 +6,10 @@ limit (ADR 21). What they have in common is that this process grows. So it is me
 
 * **normal** follows what is used: down at once, up by RISE a second, and never more than HEADROOM above what it was
   at first. So a peer that takes a little at a time gains no more than that.
-* More than `spare` above normal: a **hunt**. Unless it still rises, it is waited whether it falls by itself. Then the
-  suspects, the likeliest first, lose their connections one after the other; after each it is seen whether the memory
-  comes back. In the end all sockets are bound anew.
+* More than `spare` above normal: a **hunt**. Suspects, the likeliest first, lose their connections one after the other;
+  after each it is seen whether the memory comes back. In the end all sockets are bound anew. Who was *seen* (much of
+  it waits, or came of late) has its turn at once while it rises; nobody else has before it lay still for CALM_S, for it
+  may come back by itself, or before it is twice too much.
 * Who had it is **guilty**, for the caller to ban: at once, if bytes of it were seen to wait and a quarter of what is
   too much came back; else only at the second time within MEMORY_S that half came back, for what was freed late may
   coincide with somebody's turn. The innocent come back by themselves.
@@ -16,7 +17,7 @@ limit (ADR 21). What they have in common is that this process grows. So it is me
   is troubled again.
 
 While bytes still fall, freeing is under way and it is waited (SETTLE_S at least, PATIENCE_S at most); while they
-rise by another `spare`, it is not.
+rise by another `spare`, it is not. `expect`: something was closed that will free much.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ RISE: Final = 65_536
 HEADROOM: Final = 32 << 20
 """What honest use may come to for long: 128 queued requests of 256 KiB."""
 SETTLE_S: Final = 0.3
+CALM_S: Final = 1.0
 PATIENCE_S: Final = 3.0
 FALLING: Final = 1 << 20
 RISING: Final = 4 << 20
@@ -156,26 +158,45 @@ class Hunt:
     def waits_for_suspects(self) -> bool:
         return self.on and self._asked is None
 
+    def expect(self, now: float) -> None:
+        """Of what is to be freed now nobody is guilty."""
+        self._moved = now + CALM_S
+
     def step(self, normal: Normal, now: float, suspects: Sequence[Suspect] = ()) -> list[Deed]:
         """`suspects` when it waits for them."""
-        if not self.on or not self._settled(normal, now):
+        if not self.on:
             return []
-        if self._asked is None:
-            if not normal.over:
-                self.on = False
-                return [Over()]
+        self._follow(normal.used, now)
+        if self._asked is not None:
+            return self._judge(self._asked, normal, now) if self._over_with(self._asked, normal, now) else []
+        if not normal.over and self._still(SETTLE_S, now):
+            self.on = False
+            return [Over()]
+        seen = bool(suspects) and suspects[0].seen
+        rises = normal.used > self._before + RISING
+        if (seen and (rises or self._still(SETTLE_S, now))) or self._may_ask_anybody(normal, now):
             self._suspects = [*suspects, EVERYBODY]
             return [self._next(normal, now)]
-        return self._judge(self._asked, normal, now)
+        return []
 
-    def _settled(self, normal: Normal, now: float) -> bool:
-        used = normal.used
+    def _follow(self, used: int, now: float) -> None:
         if used < self._last - FALLING:
-            self._last, self._moved = used, now
-        rises = used > self._before + (RISING if self._asked is None else normal.spare)
-        if rises or now >= self._since + PATIENCE_S:
+            self._last, self._moved = used, max(now, self._moved)
+
+    def _still(self, seconds: float, now: float) -> bool:
+        """Nothing has fallen for so long, or it has been waited long enough."""
+        return now >= min(max(self._since, self._moved) + seconds, self._since + PATIENCE_S)
+
+    def _may_ask_anybody(self, normal: Normal, now: float) -> bool:
+        twice = normal.used > max(self._before + RISING, normal.value + 2 * normal.spare) and now >= self._moved
+        return normal.over and (twice or self._still(CALM_S, now))
+
+    def _over_with(self, asked: Suspect, normal: Normal, now: float) -> bool:
+        if normal.used > self._before + normal.spare:
             return True
-        return now >= max(self._since, self._moved) + (SETTLE_S if self._asked != EVERYBODY else 3 * SETTLE_S)
+        following = self._suspects[0] if self._suspects else None
+        seen = following is not None and following.seen
+        return self._still(SETTLE_S if (seen or not normal.over) and asked != EVERYBODY else CALM_S, now)
 
     def _judge(self, asked: Suspect, normal: Normal, now: float) -> list[Deed]:
         verdict = [self._verdict(asked, normal, now)] if asked != EVERYBODY else []
@@ -207,4 +228,4 @@ class Hunt:
     def _ask(self, asked: Suspect | None, normal: Normal, now: float) -> None:
         self._asked = asked
         self._before = self._last = normal.used
-        self._since = self._moved = now
+        self._since, self._moved = now, max(now, self._moved)

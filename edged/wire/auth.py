@@ -1,4 +1,4 @@
-"""Who is calling: the ZAP handler's rules (protocol 9; ZAP is RFC 27 of rfc.zeromq.org). Pure but for a counter.
+"""Who is calling: the ZAP handler's rules (protocol 9; ZAP is RFC 27 of rfc.zeromq.org). Pure.
 
 The handler runs in the daemon's loop; the sockets enforce their ZAP domain, so that nobody gets in when it does not
 answer. On ipc the kernel names the peer (`localhost:UID:GID:PID`, from SO_PEERCRED): the identity is `uid:UID`. On tcp
@@ -65,6 +65,9 @@ def peer_of(address: str, *, allow_tcp: bool) -> Peer | None:
 
 
 class Admits(Protocol):
+    admitted: int
+    """How many were, so far."""
+
     def admit(self, peer: Peer, address: str, now: float, *, operator: bool) -> tuple[bytes, str] | None:
         """None, or the ZAP status and a reason."""
 
@@ -77,7 +80,6 @@ class Auth:
         self.clients = clients
         self._door = door
         self.refused: Refusal | None = None  # the last one
-        self._connections = 0
 
     def answer(self, frames: list[bytes], now: float) -> list[bytes] | None:
         """A ZAP request as a ROUTER receives it → the reply's frames; None for what is not one."""
@@ -100,8 +102,7 @@ class Auth:
             self.refused = Refusal(where, why, key)
             return [*head, code, why.encode(), b"", b""]
         assert peer is not None, "else it is refused"
-        self._connections += 1
-        said = {CONNECTION: str(self._connections), KEY: peer.curve or "", ADDRESS: where}
+        said = {CONNECTION: str(self._door.admitted), KEY: peer.curve or "", ADDRESS: where}
         metadata = b"".join(_property(name, value) for name, value in said.items())
         return [*head, b"200", b"OK", peer.identity.encode(), metadata]
 

@@ -4,7 +4,8 @@
   `OFFENCES`th of one identity within that time bans the identity: a user who starts a new process for each offence
   would else keep everybody's streams from being served. ZAP 500: libzmq stays away until a new socket is made.
 * A **strike** is an attempt that came to nothing: a handshake that was not finished, a banned peer that comes again.
-  `STRIKES` of one user or address within STRIKES_S, and the kernel keeps it out (`edged.system.barrier`).
+  `STRIKES` of one user or address within STRIKES_S, or ADMISSIONS that came to something, and the kernel keeps it out
+  (`edged.system.barrier`).
 * An **arrest** is a short doubt about an identity while it is found out who takes the memory. ZAP 300: libzmq comes
   back by itself.
 """
@@ -18,6 +19,8 @@ from typing import Any, Final
 OFFENCES: Final = 3
 ARREST_S: Final = 2.0
 STRIKES: Final = 256
+ADMISSIONS: Final = 10_000
+"""A thousand new connections a second."""
 STRIKES_S: Final = 10.0
 """A banned client of libzmq whose application makes a new socket every second is far below."""
 _MOST: Final = 1024
@@ -51,14 +54,14 @@ class Bans:
             self._ban(identity, now)
         return often
 
-    def strikes(self, name: str, count: int, now: float) -> bool:
+    def strikes(self, name: str, count: int, now: float, most: int = STRIKES) -> bool:
         """Whether that was too much. They are counted in windows of STRIKES_S."""
         since, before = self._strikes.pop(name, (now, 0))
         if now - since > STRIKES_S:
             since, before = now, 0
         self._strikes[name] = since, before + count
         _bound(self._strikes)
-        return self.ban_s > 0 and before < STRIKES <= before + count
+        return self.ban_s > 0 and before < most <= before + count
 
     def guilty(self, identity: str, now: float) -> None:
         """Beyond doubt: the identity is banned at once."""

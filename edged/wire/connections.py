@@ -57,12 +57,16 @@ class Connections:
     def census(self, links: list[Link], began: float) -> None:
         """What the kernel has, looked at from `began` on: admissions of before that have no connection are over."""
         self.links = links
-        there = Counter(link.address for link in links if link.name != OPERATORS)
+        there = Counter(link.address for link in self.inside())
         for address, admitted in list(self._admitted.items()):
             while len(admitted) > there[address] and admitted[0][0] < began:
                 admitted.popleft()
             if not admitted:
                 del self._admitted[address]
+
+    def inside(self) -> list[Link]:
+        """All but the operators'."""
+        return [link for link in self.links if link.name != OPERATORS]
 
     def gone(self, links: Iterable[Link]) -> None:
         """Cut since the last census."""
@@ -72,7 +76,7 @@ class Connections:
     def arrived(self, address: str) -> None:
         """One of the connections that the last census found there is a newcomer's: the others are fewer by one."""
         admitted = self._admitted.get(address, ())
-        if admitted and len(admitted) >= sum(link.address == address for link in self.links if link.name != OPERATORS):
+        if admitted and len(admitted) >= sum(link.address == address for link in self.inside()):
             self._admitted[address].popleft()
 
     def total(self) -> int:
@@ -81,6 +85,10 @@ class Connections:
     def held(self) -> Counter[str]:
         """Identities and how many connections each has."""
         return Counter(identity for admitted in self._admitted.values() for _, identity in admitted)
+
+    def identities_at(self, address: str) -> set[str]:
+        """Who was admitted from there and may still be there."""
+        return {identity for _, identity in self._admitted.get(address, ())}
 
     def counts(self) -> dict[str, int]:
         """For `status`."""
@@ -96,7 +104,7 @@ class Connections:
 
     def _unfinished(self) -> Counter[str]:
         """Addresses and how many of their connections are not admitted."""
-        there = Counter(link.address for link in self.links if link.name != OPERATORS)
+        there = Counter(link.address for link in self.inside())
         return Counter({a: n - len(self._admitted.get(a, ())) for a, n in there.items()}) & there
 
     # ---- who may come ----------------------------------------------------------------------------------------
@@ -134,7 +142,7 @@ class Connections:
         """Connections of these addresses, `control` apart, the youngest first."""
         wanted = set(addresses)
         return sorted(
-            (link for link in self.links if link.address in wanted and link.name != OPERATORS),
+            (link for link in self.inside() if link.address in wanted),
             key=lambda link: -link.since,
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -19,8 +19,9 @@ from edged.system.links import FDS, Link, Links, cut, unread, unsent
 from edged.system.turnstile import Turnstile, Way
 from edged.watchdog.spare import Suspect
 from edged.wire.auth import Peer, ban_of, peer_of
-from edged.wire.bans import LATER, Bans
+from edged.wire.bans import ADMISSIONS, LATER, Bans
 from edged.wire.connections import COME_IN, OPERATORS, Connections
+from edged.wire.floods import Floods
 from edged.wire.guests import Guest
 from edged.wire.listeners import Listener
 
@@ -29,6 +30,8 @@ DOUBT_S: Final = 0.005
 """The same, when somebody would be turned away for what the last one found."""
 STUCK_BYTES: Final = 65_536
 """As much waits in the kernel only for a peer that sends faster than it is read, or that does not read."""
+REMEMBERED: Final = 1024
+"""Addresses that were put out."""
 SUSPECTS: Final = 8
 """Addresses that are suspected before whole identities are."""
 
@@ -57,12 +60,20 @@ class Door:
     def __init__(self, listeners: Sequence[Named], *, limit: int, share: int, ban_s: float) -> None:
         self.bans = Bans(ban_s)
         self.counters: Counter[str] = Counter()
+        self.admitted = 0
+        self._floods = Floods()
+        self._stuck: Counter[str] = Counter()
+        self._expelled: dict[str, int] = {}  # addresses, and the newest connection of each that is not heard any more
         self.deeds: list[Deed] = []
         """Not logged yet."""
         self._wanted = limit
         nofile = descriptors.raise_limit()
         self._turnstile = Turnstile(nofile)
-        self._links = Links({listener.place: name for name, listener in listeners})
+        places = {listener.place: name for name, listener in listeners}
+        self._links, self._rescue_links = Links(places), Links(places)
+        self._rescued: list[str] = []
+        self.taking_in = 0.0
+        """Since when the loop waits for libzmq to take in subscriptions; 0: it does not."""
         self._open = len(os.listdir(FDS)) + 3 * len(listeners)  # a duplicate and the like of each is to come
         self._budget = descriptors.budget(nofile, self._open, limit)
         self._connections = Connections(self._budget.connections, share, self._budget.handshakes)
@@ -113,6 +124,7 @@ class Door:
     def admit(self, peer: Peer, address: str, now: float, *, operator: bool) -> tuple[bytes, str] | None:
         """None: come in. Else the ZAP status and a reason. Operators are always let in."""
         if operator:
+            self.admitted += 1
             return None
         held = self.bans.status((peer.key, peer.identity, kin(address)), now)
         if held is not None:
@@ -128,7 +140,18 @@ class Door:
             return LATER, verdict.refused
         if verdict.evict is not None:
             self._cut("connections_evicted", self._connections.settled(verdict.evict, now)[:1])
+        self.admitted += 1
+        if self.bans.strikes(f"{kin(address)} came", 1, now, ADMISSIONS):
+            self._bar(kin(address), now)
         return None
+
+    def heard(self, address: str, connection: str) -> bool:
+        """Whether a message is to be listened to: what somebody left who was put out is not."""
+        expelled = self._expelled.get(address)
+        if expelled is not None and int(connection or 0) <= expelled:
+            return False
+        self._floods.heard(address)
+        return True
 
     def look(self, now: float, *, again: bool = False) -> bool:
         """A census, if one is due or `again` is true, and who is too much in a handshake is cut."""
@@ -151,24 +174,32 @@ class Door:
         """What is due."""
         if self.busy:
             self.look(now)
+        if self._floods.due(now):
+            self.look(now, again=True)
+            stuck = [link.address for link in self._connections.inside() if unread(link.fd) >= STUCK_BYTES]
+            for address in self._floods.look(stuck, now):
+                self.put_out(None, Offender(address, None, ""), "flood", now)
         self._barrier.lift(now)
 
     def _strike(self, who: Mapping[str, int], now: float) -> None:
         """Attempts that came to nothing; from some number on the kernel is asked to keep their maker out."""
         for name, count in who.items():
             if self.bans.strikes(name, count, now):
-                done = self._barrier.bar(name, now + self.bans.ban_s)
-                self.counters["peers_barred"] += done
-                if done:
-                    self._tell("peer_barred", identity=name, seconds=self.bans.ban_s)
-                else:
-                    self._tell("peer_not_barred", identity=name)
+                self._bar(name, now)
+
+    def _bar(self, identity: str, now: float) -> None:
+        done = self._barrier.bar(identity, now + self.bans.ban_s)
+        self.counters["peers_barred"] += done
+        if done:
+            self._tell("peer_barred", identity=identity, seconds=self.bans.ban_s)
+        else:
+            self._tell("peer_not_barred", identity=identity)
 
     # ---- putting somebody out --------------------------------------------------------------------------------
 
     def offence(self, who: Offender, why: str, now: float) -> None:
         """The peer is banned for a while; after some of them the identity is."""
-        key, identity = names_of(who)
+        key, identity = names_of(who, self._connections.identities_at(who.address))
         often = self.bans.offence(key, identity, now)
         self._tell("peer_banned", why=why, peer=who.address, identity=identity, whole_identity=often)
 
@@ -177,6 +208,7 @@ class Door:
         self.look(now, again=True)
         links = self._connections.of([who.address])
         self._cut("connections_cut", [link for link in links if link.fd == fd] or links)
+        self._expel([who.address])
         self.offence(who, why, now)
 
     @property
@@ -194,17 +226,20 @@ class Door:
             [link for link in self.links if (link.fd, link.inode) in places or (link.address in unknown)],
         )
 
+    def watch(self, *, anew: bool = False) -> None:
+        """Notes whose bytes wait in the kernel just now, to be called often while there are suspects to be found."""
+        if anew:
+            self._stuck = Counter()
+        for link in self._connections.inside():
+            if unread(link.fd) + unsent(link.fd) >= STUCK_BYTES:
+                self._stuck[link.address] += 1
+
     def suspects(self, now: float) -> list[Suspect]:
         """Addresses, then identities, that may be the ones who take the memory; the likeliest first."""
         self.look(now, again=True)
-        stuck: Counter[str] = Counter()
-        many: Counter[str] = Counter()
-        for link in self._connections.links:
-            if link.name != OPERATORS:
-                waiting = unread(link.fd) + unsent(link.fd)
-                stuck[link.address] += waiting if waiting >= STUCK_BYTES else 0
-                many[kin(link.address)] += 1
-        first = [Suspect(address, seen=True) for address, waiting in stuck.most_common(SUSPECTS) if waiting]
+        many = Counter(kin(link.address) for link in self._connections.inside())
+        rush = [*self._floods.rush(), *(address for address, _ in self._stuck.most_common(SUSPECTS))]
+        first = [Suspect(address, seen=True) for address in dict.fromkeys(rush)]
         return [*first, *(Suspect(who, seen=False) for who, _ in many.most_common())]
 
     def seize(self, who: str, now: float) -> None:
@@ -212,19 +247,51 @@ class Door:
         self.look(now, again=True)
         mine = {link.address for link in self._connections.links if who in (link.address, kin(link.address))}
         self.bans.arrest(_ban_key(who), now)
+        self._expel(mine)
         count = self._cut("connections_cut", self._connections.of(mine))
         self._tell("peer_seized", who=who, connections=count)
 
     def convict(self, who: str, now: float) -> None:
         """It had the memory."""
         if who == kin(who):
-            self.bans.guilty(who, now)
-            self._tell("peer_banned", why="memory", peer=who, identity=who, whole_identity=True)
+            _, identity = names_of(
+                Offender(who.removeprefix("ip:"), None, who), self._connections.identities_at(who[3:])
+            )
+            self.bans.guilty(identity, now)
+            self._tell("peer_banned", why="memory", peer=who, identity=identity, whole_identity=True)
         else:
             self.offence(Offender(who, None, ""), "memory", now)
 
     def release(self, who: str) -> None:
         self.bans.release(_ban_key(who))
+
+    def rescue(self, *, everybody: bool) -> None:
+        """For the other thread, while the loop does not come back from libzmq: an XPUB takes in all subscriptions that
+        have come before it gives out one, and goes on as long as more come. Who sends so many is cut off; `everybody`:
+        all on `stream` are, if nobody stands out. Honest subscribers have no 64 KiB to say, and come back."""
+        links = [link for link in self._rescue_links.look(0.0) if link.name == "stream"]
+        stuck = [link for link in links if unread(link.fd) >= STUCK_BYTES]
+        for link in stuck or (links if everybody else []):
+            if cut(link):
+                self._rescued.append(link.address if stuck else "")
+
+    @property
+    def rescued(self) -> bool:
+        """The other thread had to cut somebody off."""
+        return bool(self._rescued)
+
+    def take_rescued(self) -> list[str]:
+        """Addresses of those who stood out."""
+        taken, self._rescued = self._rescued, []
+        self.counters["connections_cut"] += len(taken)
+        return sorted({address for address in taken if address})
+
+    def _expel(self, addresses: Iterable[str]) -> None:
+        for address in addresses:
+            self._expelled.pop(address, None)
+            self._expelled[address] = self.admitted
+        while len(self._expelled) > REMEMBERED:
+            del self._expelled[next(iter(self._expelled))]
 
     def _cut(self, why: str, links: Sequence[Link]) -> int:
         count = sum(map(cut, links))
@@ -266,8 +333,14 @@ def _ban_key(who: str) -> str:
     return who if who == kin(who) or peer is None else peer.key
 
 
-def names_of(who: Offender) -> tuple[str, str]:
-    """What a ban names (a public key, else on ipc the process, else the address), and the identity behind it."""
+def names_of(who: Offender, there: Collection[str] = ()) -> tuple[str, str]:
+    """What a ban names, and the identity behind it: a public key; on ipc the process; else the only identity that was
+    admitted from there (`there`); else the address."""
     peer = peer_of(who.address, allow_tcp=True)
-    key = ban_of(who.key) if who.key else peer.key if peer else who.address
-    return key, who.identity or kin(who.address)
+    identity = who.identity or kin(who.address)
+    if who.key:
+        return ban_of(who.key), identity
+    if identity.startswith("ip:") and len(there) == 1:
+        (identity,) = there
+        return identity, identity
+    return peer.key if peer else who.address, identity

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import grp
+import time
 from collections import Counter
 from collections.abc import Collection
 from typing import Any, Final
@@ -31,6 +32,9 @@ from edged.wire.guests import Guests
 from edged.wire.incoming import Endless, Framed, Incoming, Reader, Subscription, descriptor, metadata
 from edged.wire.listeners import Listener, ListenError, listen
 from edged.wire.outbox import Outbox
+
+DROPPED: Final = 256
+"""Messages of who was put out that are thrown away before the other sockets get their turn: some milliseconds."""
 
 RESTORE_S: Final = 0.5
 """Between tries to bind `stream` again."""
@@ -137,8 +141,8 @@ class Endpoints:
         return self._auth.refused
 
     def receive(self, name: SocketName, now: float) -> Incoming | None:
-        """The next message, or None when there is none. One without an identity cannot be: it is dropped."""
-        while True:
+        """The next message, or None when there is none or the turn is over. One without an identity cannot be."""
+        for _ in range(DROPPED):
             found = self._readers[name].read()
             if found is None:
                 return None
@@ -146,8 +150,12 @@ class Endpoints:
                 self._put_out(found, now)
                 continue
             identity = metadata(found.last, "User-Id")
-            if identity is not None and self._welcome(found.last, identity, now):
+            address, connection = metadata(found.last, ADDRESS) or "", metadata(found.last, CONNECTION) or ""
+            if identity is None or not self._welcome(found.last, identity, now):
+                continue
+            if name == "control" or self.door.heard(address, connection):
                 return self._incoming(name, identity, found)
+        return None
 
     def _incoming(self, name: SocketName, identity: str, found: Framed) -> Incoming:
         known = self._known.get(identity)
@@ -193,10 +201,13 @@ class Endpoints:
         """The next frame on `stream`, in order. One of a revoked key has no identity."""
         if self.stream is None:
             return None
+        self.door.taking_in = time.monotonic()
         try:
             frame = self.stream.recv(zmq.NOBLOCK, copy=False)
         except zmq.Again:
             return None
+        finally:
+            self.door.taking_in = 0.0
         identity = metadata(frame, "User-Id")
         if identity is not None and not self._welcome(frame, identity, now):
             identity = None
@@ -234,9 +245,8 @@ class Endpoints:
         elif guests:
             self.door.bans.arrest(guests[0].identity, now)
 
-    def rebind_stream(self, offender: Offender, why: str, now: float) -> None:
-        """After a foreign frame (protocol 4): the peer is banned, the socket closed and bound anew."""
-        self.door.offence(offender, why, now)
+    def rebind_stream(self, now: float) -> None:
+        """After a foreign frame or a flood (protocol 4): the socket is closed and bound anew."""
         self._close_stream()
         self._stream_at = now
         self.restore_stream(now)
@@ -276,7 +286,7 @@ class Endpoints:
         """None, or the errno: EHOSTUNREACH the peer is gone, EAGAIN it takes no more."""
         if to.bound != self._bound[to.socket]:
             return errno.EHOSTUNREACH
-        if not self._outbox.takes(to.frames[0], len(body)):
+        if not self._outbox.takes(to.frames[0], len(body), time.monotonic()):
             return errno.EAGAIN
         socket = self.request if to.socket == "request" else self.control
         try:

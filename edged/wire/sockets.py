@@ -7,7 +7,12 @@ Every number with its reason:
 * SNDHWM, messages per peer: 1024 on `stream`, where an event is small; 256 on `request`, where a reply may have some
   100 kB and a peer may never read. More is dropped: a stream is `lagged`, a reply can be asked for again.
 * HANDSHAKE_IVL 5 s: who connects and says nothing gives the descriptor back.
-* heartbeats only on tcp (2 s, gone after 6 s): on ipc the kernel tells at once, and idle boxes stay idle.
+* RCVHWM 0, none. With one, a peer that fills it, sends a PING and goes away ends the process: libzmq 4.3.5 stops
+  reading, notes the error, and on going on asserts that there was none (`!_io_error`, its issue 4841). What a peer
+  sends faster than it is read is bounded by `limits.spare_memory_bytes` instead.
+* No heartbeats of ours, for the same assertion waits behind their timer. On tcp the kernel does it: an idle peer is
+  asked every 2 s and given up after 6, and so is one that takes nothing for 6 s (TCP_USER_TIMEOUT). On ipc it tells at
+  once. A peer's own PINGs are answered.
 * CURVE for tcp listeners when there is a key, NULL for ipc, where the kernel tells who calls. A listener takes the
   options as they are at its bind, so one socket serves both.
 * LINGER at the end `LINGER_MS`: last answers get out, a dead client delays the stop no longer than that.
@@ -28,7 +33,8 @@ from edged.wire.listeners import Listener
 LINGER_MS: Final = 500
 HWM_OUT: Final = 1024
 HWM_REPLIES: Final = 256
-HWM_IN: Final = 64
+SILENCE_S: Final = 6
+"""Of a tcp peer, until it counts as gone."""
 STREAM_FRAME_BYTES: Final = 1024
 ZAP_ENDPOINT: Final = "inproc://zeromq.zap.01"
 
@@ -75,14 +81,15 @@ def _bind(
 ) -> None:
     socket.linger = LINGER_MS
     socket.setsockopt(zmq.MAXMSGSIZE, max_frame_bytes)
-    socket.setsockopt(zmq.RCVHWM, HWM_IN)
+    socket.setsockopt(zmq.RCVHWM, 0)
     socket.setsockopt(zmq.HANDSHAKE_IVL, int(HANDSHAKE_S * 1000))
     for listener in listeners:
         tcp = listener.endpoint.startswith("tcp://")
-        socket.setsockopt(zmq.HEARTBEAT_IVL, 2000 if tcp else 0)
-        socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 6000 if tcp else 0)
-        socket.setsockopt(zmq.HEARTBEAT_TTL, 6000 if tcp else 0)
-        socket.setsockopt(zmq.TCP_KEEPALIVE, 1 if tcp else -1)
+        socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, SILENCE_S // 3)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, SILENCE_S // 3)
+        socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 2)
+        socket.setsockopt(zmq.TCP_MAXRT, SILENCE_S * 1000)
         socket.setsockopt(zmq.IPV6, 1 if "[" in listener.endpoint else 0)
         if secret is not None:
             socket.setsockopt(zmq.CURVE_SECRETKEY, secret.encode())

@@ -17,9 +17,10 @@ from edged.keyring import Known
 from edged.link import DownReader, LinkError, UpReader
 from edged.subscriptions import Subscriptions
 from edged.wire import codec
-from edged.wire.auth import CONNECTION, CONTROL_DOMAIN, DOMAIN, KEY, Auth, Peer
+from edged.wire.auth import ADDRESS, CONNECTION, CONTROL_DOMAIN, DOMAIN, KEY, Auth, Peer
 from edged.wire.bans import Bans
-from edged.wire.endpoints import Subscription
+from edged.wire.door import Offender
+from edged.wire.incoming import Subscription
 
 from .target import check_message, skeleton
 
@@ -94,6 +95,12 @@ class _Stream:
         self.at: Subscription | None = None
         self.approved: list[bytes] = []
         self.rebound = 0
+        self.door = self
+        self.rescued = False
+
+    def offence(self, who: Offender, why: str, now: float) -> None:
+        assert self.at is not None
+        assert who.address == self.at.address
 
     def receive_subscription(self, now: float) -> Subscription | None:
         self.at = self.frames.pop() if self.frames else None
@@ -116,7 +123,7 @@ class _Stream:
     def put_out(self, connections: Collection[str], why: str, now: float, *, offence: bool) -> None:
         assert connections
 
-    def rebind_stream(self, address: str, now: float, *_more: object) -> None:
+    def rebind_stream(self, now: float) -> None:
         self.rebound += 1
         self.at = None  # an approval would go to nobody knows whom
 
@@ -166,10 +173,12 @@ class _Door:
     def __init__(self) -> None:
         self.bans = Bans(60)
         self.let_in: Peer | None = None
+        self.admitted = 0
 
     def admit(self, peer: Peer, address: str, now: float, *, operator: bool) -> tuple[bytes, str] | None:
         held = None if operator else self.bans.status((peer.key, peer.identity), now)
         self.let_in = peer if held is None else None
+        self.admitted += held is None
         return None if held is None else (held, "banned for a while")
 
 
@@ -199,13 +208,13 @@ def zap(data: bytes) -> str:
         assert with_keys
         assert frames[delimiter + 7 :] == [PUBLIC]
         assert user == b"kitchen"
-        assert metadata == number + _property(KEY, to_z85(PUBLIC).encode())
+        assert metadata == number + _property(KEY, to_z85(PUBLIC).encode()) + _property(ADDRESS, address.encode())
     else:
         assert mechanism == b"NULL"
         assert user.startswith((b"uid:", b"ip:"))
         assert user.startswith(b"uid:") or (insecure and not with_keys), "TCP without a key"
         assert len(user) <= 8 + len(address.encode())
-        assert metadata == number
+        assert metadata == number + _property(KEY, b"") + _property(ADDRESS, address.encode())
     assert door.let_in is not None
     door.bans.offence(door.let_in.key, door.let_in.identity, 2.0)
     again = auth.answer(frames, 3.0)

@@ -25,9 +25,11 @@ class Door:
     def __init__(self, refusal: tuple[bytes, str] | None = None) -> None:
         self.refusal = refusal
         self.asked: list[tuple[Peer, str, bool]] = []
+        self.admitted = 0
 
     def admit(self, peer: Peer, address: str, now: float, *, operator: bool) -> tuple[bytes, str] | None:
         self.asked.append((peer, address, operator))
+        self.admitted += 1
         return self.refusal
 
 

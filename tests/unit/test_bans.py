@@ -71,6 +71,9 @@ def test_a_ban_names_the_narrowest_thing_that_cannot_be_changed() -> None:
     assert names_of(Offender("localhost:7:8:0", None, "")) == ("pid:0/uid:7", "uid:7")
     assert names_of(Offender("10.0.0.7", "KEY", "name:ada")) == ("key:KEY", "name:ada")
     assert names_of(Offender("10.0.0.7", None, "")) == ("ip:10.0.0.7", "ip:10.0.0.7")
+    assert names_of(Offender("10.0.0.7", None, ""), {"name:ada"}) == ("name:ada", "name:ada")
+    assert names_of(Offender("10.0.0.7", None, ""), {"name:ada", "name:bob"}) == ("ip:10.0.0.7", "ip:10.0.0.7")
+    assert names_of(Offender("localhost:7:8:99", None, ""), {"uid:7"}) == ("pid:99", "uid:7")
     assert names_of(Offender("", None, "")) == ("", "")
 
 

@@ -106,8 +106,16 @@ def test_the_innocent_are_let_go_and_the_search_goes_on() -> None:
 def test_what_is_freed_late_makes_nobody_guilty() -> None:
     """The flood's own memory comes back while somebody else has its turn."""
     box = Box({"good": 0})
-    box.late = {0.7: 200 * MB}
-    assert box.run(3) == [Cut("good"), Doubtful("good"), Over()]
+    box.late = {1.25: 200 * MB}
+    assert box.run(4) == [Cut("good"), Doubtful("good"), Over()]
+
+
+def test_what_is_known_to_be_freed_is_waited_for() -> None:
+    box = Box({"good": 0})
+    box.late = {1.25: 200 * MB}
+    box.run(2 * SAMPLE_S)
+    box.hunt.expect(box.now)
+    assert box.run(4) == [Over()]
 
 
 def test_what_falls_by_itself_is_left_alone() -> None:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
-import zmq
 from attacker import GOOD, message, shake
-from harness import Client, running, until
-from siege import ATTACKER_ADDRESS, Castle, Good, attack, castle
+from harness import running, until
+from siege import Castle, Good, attack, castle
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="an attacker of another uid takes root")
 
@@ -43,6 +40,18 @@ def test_a_message_of_a_million_frames_is_thrown_away_as_it_is_read(tmp_path: Pa
             until(lambda: good.streams > streams, "another stream")
         assert good.faults == []
         assert "endless message" in box.log.read_text()
+
+
+@pytest.mark.parametrize("wall", ["ipc", "tcp"])
+@pytest.mark.parametrize("socket", ["DEALER", "SUB"])
+def test_a_peer_that_is_gone_before_its_messages_are_read_does_not_end_the_process(
+    tmp_path: Path, wall: str, socket: str
+) -> None:
+    """libzmq 4.3.5 with RCVHWM: `Assertion failed: !_io_error`, within a tenth of a second."""
+    with castle(tmp_path, wall) as box, Good(box) as good, attack(box, "hangup", socket=socket):
+        until(lambda: len(good.times) > 60, "answers")
+        assert good.faults == []
+        assert box.process.poll() is None
 
 
 @root
@@ -167,23 +176,7 @@ def test_an_odd_socket_type_and_an_announced_giant_do_no_harm(tmp_path: Path) ->
         assert box.rss_kb() < 60_000
 
 
-def test_a_peer_far_away_that_falls_silent_is_noticed_by_its_heartbeat(tmp_path: Path) -> None:
-    """It answers no PING: libzmq gives it up after 6 s, and its stream is cancelled after the grace."""
-    limits = {"drain_s": 0.2, "orphan_grace_ms": 200}
-    with castle(tmp_path, "tcp", limits=limits) as box, shake(box.endpoint("request")) as frozen:
-        body = {"op": "generate", "id": "f", "prompt": "n=4000 delay=0.01", "max_tokens": 4000, "stream": "reply"}
-        frozen.sendall(message(b"", json.dumps(body).encode()))
-        until(lambda: frozen.recv(1000), "the ticket")
-        begun = time.monotonic()
-        box.wait_status(lambda s: s["slots"]["busy"] == 0 and s["counters"].get("finished_cancelled"), "the cancel")
-        assert time.monotonic() - begun > 2, "not because it hung up"
-        with Client(box.context, box.tcp["request"]) as good:
-            assert good.call(op="ping")["ok"]
-
-
 def test_the_raw_peer_of_these_tests_is_understood(tmp_path: Path) -> None:
     with running(tmp_path, limits={"drain_s": 0.2}) as box, shake(box.request_endpoint) as sock:
         sock.sendall(message(b"", GOOD))
         assert b'"ok":true' in sock.recv(4096)
-        assert ATTACKER_ADDRESS
-        assert zmq.zmq_version_info() >= (4, 3, 4)
