@@ -199,6 +199,8 @@ def make_pair(name: str, out: Path) -> Made:
 def check_name(name: str) -> None:
     if not FILE_NAME.match(name):
         raise KeyStoreError(f"{name!r:.80}: a name is 1 to 64 of A-Z a-z 0-9 . _ : - and begins with a letter or digit")
+    if name == "server":
+        raise KeyStoreError("server is the name of the box's own files: call the client something else")
 
 
 def parsed(path: Path) -> KeyFile:
@@ -224,8 +226,13 @@ def explained(path: Path) -> Iterator[None]:
 
 
 def make_directory(path: Path, mode: int) -> None:
+    """With this mode, and 0755 for what is missing above it, whatever the umask: the daemon is another user, and nobody
+    else may put a directory of his own in its place. What is there is left as it is."""
     with explained(path):
-        path.mkdir(mode=mode, parents=True, exist_ok=True)
+        for directory in (*reversed(path.parents), path):
+            if not directory.exists():
+                directory.mkdir(exist_ok=True)
+                directory.chmod(mode if directory == path else 0o755)
 
 
 def write(path: Path, text: str, mode: int, *, replace: bool) -> None:

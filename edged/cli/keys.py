@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,8 +73,8 @@ def store(session: Session, directory: str | None) -> KeyStore:
 
 def told(session: Session, made: Made, *, reload: bool, then: str = IN_FORCE) -> None:
     """What was made, and what is to be done."""
-    replied = session.call("config", control=True, action="apply") if reload else {}
     if session.as_json:
+        replied = session.call("config", control=True, action="apply") if reload else {}
         files = [{"path": path, "what": what} for path, what in made.files]
         fields = {"ok": True, "name": made.key.name, "public": made.key.public, "files": files, "reloaded": reload}
         print_json(fields | ({"config": replied["config"]} if "config" in replied else {}))
@@ -82,7 +83,7 @@ def told(session: Session, made: Made, *, reload: bool, then: str = IN_FORCE) ->
     room = max(len(path) for path, _ in made.files)
     for path, what in made.files:
         click.echo(f"  {path:<{room}}  {what}")
-    click.echo("in force now" if reload else then)
+    reloaded(session, reload=reload, otherwise=then)
 
 
 @command.command(epilog=EXITS)
@@ -248,14 +249,25 @@ def revoke(session: Session, /, name: str, directory: str | None, *, old: bool, 
     """
     with errors():
         gone = store(session, directory).revoke(name, old=old)
-    if reload:
-        session.call("config", control=True, action="apply")
     if session.as_json:
+        if reload:
+            session.call("config", control=True, action="apply")
         print_json({"ok": True, "name": name, "removed": gone, "reloaded": reload})
         return
     for path in gone:
         click.echo(f"{path}: {'replaced by the new key' if old else 'removed'}")
-    click.echo("in force now" if reload else f"NOT in force yet: {IN_FORCE}")
+    reloaded(session, reload=reload, otherwise=f"NOT in force yet: {IN_FORCE}")
+
+
+def reloaded(session: Session, *, reload: bool, otherwise: str) -> None:
+    """The last line: what was done has been told, whether or not a daemon answers."""
+    if not reload:
+        click.echo(otherwise)
+        return
+    click.echo("in force when the daemon has read it: ", nl=False)
+    sys.stdout.flush()
+    session.call("config", control=True, action="apply")
+    click.echo("now")
 
 
 @command.command("show-public", epilog=EXITS)

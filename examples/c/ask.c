@@ -7,8 +7,8 @@
  * The two files are what `edgectl keys client kitchen --out DIR` writes on the box. The id is made once. Whatever goes
  * wrong (no answer, silence, a gap, a retryable error, the daemon killed and started again) the same request with the
  * same id is sent again over a fresh socket: the daemon runs it once, and answers a repetition with ticket, snapshot and
- * rest. Another topic in the ticket: it had to begin anew. Exit status: 0 the whole text was printed, 1 an error reply
- * or a key that is not known, 2 usage, 3 no answer in time, 130 Ctrl-C. */
+ * rest. Another topic in the ticket: it had to begin anew. Exit status: 0 the whole text was printed, 1 an error reply,
+ * a text cut off or a key that is not known, 2 usage, 3 no answer in time, 130 Ctrl-C. */
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -122,8 +122,7 @@ static enum outcome failed(struct stream *s, const char *error) {
 
 /* One message of the daemon. DONE and FAILED are final, AGAIN asks for another try, -1 for the next message. */
 static int take(struct stream *s, const char *json) {
-    const char *error = value(json, "error");
-    if (error) return (int)failed(s, error);
+    if (value(json, "error")) return (int)failed(s, value(json, "error"));
     char *type = string(json, "type"), *text = string(json, "text"), *topic = string(json, "topic");
     long seq = number(json, "seq", -1);
     int result = -1;
@@ -138,7 +137,8 @@ static int take(struct stream *s, const char *json) {
     } else if (*type) {
         s->seq = seq;
         if (!strcmp(type, "token")) print_from(s, text, 0);
-        if (!strcmp(type, "end")) print_from(s, text, s->printed), result = DONE;
+        int cut = strstr(json, "\"finish_reason\":\"cancelled\"") || strstr(json, "\"finish_reason\":\"deadline\"");
+        if (!strcmp(type, "end")) print_from(s, text, s->printed), result = cut ? FAILED : DONE;
     }
     free(type), free(text), free(topic);
     return result;

@@ -187,3 +187,42 @@ def test_a_directory_of_somebody_else(home: Path) -> None:
     home.mkdir()
     (home / "keys").write_text("a file\n")
     assert "File exists" in keys("server", status=1) or "Not a directory" in keys("server", status=1)
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o077])
+def test_the_umask_lets_nobody_in_and_locks_nobody_out(home: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        keys("server", "--dir", str(home / "etc"))
+        keys("client", "kitchen", "--dir", str(home / "etc"), "--from-public", keypair.new()[0])
+    finally:
+        os.umask(before)
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in [home, *home.rglob("*")]}
+    assert {mode for path, mode in modes.items() if path.is_dir()} == {0o755, 0o700}
+    assert modes[home / "etc/clients"] == 0o755
+    assert modes[home / "etc/keys"] == 0o700
+
+
+def test_without_a_daemon_it_is_told_what_was_made_and_that_it_is_not_in_force(home: Path) -> None:
+    keys("server")
+    args = [
+        "--endpoint",
+        f"ipc://{home}/request.sock",
+        "keys",
+        "client",
+        "kitchen",
+        "--out",
+        str(home / "out"),
+        "--reload",
+    ]
+    done = CliRunner().invoke(cli, args, prog_name="edgectl")
+    assert done.exit_code == 3
+    assert loaded().clients
+    assert f"{home}/clients/kitchen.key" in done.stdout
+    assert done.stdout.endswith("in force when the daemon has read it: ")
+    assert "nothing answers" in done.stderr
+
+
+def test_a_client_is_not_called_like_the_files_of_the_box(home: Path) -> None:
+    keys("server")
+    assert "server is the name of the box's own files" in keys("client", "server", status=1)
