@@ -5,7 +5,7 @@ PY := .venv/bin/python
 CONFIG ?= config.yaml
 PYTEST_ARGS ?=
 
-.PHONY: help setup model run serve test lint bench chaos clean
+.PHONY: help setup model run serve test lint docs bench chaos fuzz system-test install uninstall clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null || \
@@ -23,8 +23,8 @@ run: setup model  ## show it: start the daemon, ask it something from another pr
 serve: setup model  ## run the daemon in the foreground with $(CONFIG); Ctrl-C stops it
 	@exec .venv/bin/edged --config $(CONFIG)
 
-# pure, real sockets with a scripted worker, real weights
-FLOORS = $(wildcard tests/unit tests/wire tests/engine)
+# pure, real sockets with a scripted worker, real weights, parsers under mutated input
+FLOORS = $(wildcard tests/unit tests/wire tests/engine tests/fuzz)
 
 # the files of the wire floor that inject faults, beside tests/chaos
 FAULTS = faults life levels reload journal hostile storm
@@ -40,11 +40,31 @@ lint: setup  ## ruff, mypy, yamllint, codespell
 	@.venv/bin/yamllint --strict .
 	@.venv/bin/codespell
 
+docs: setup  ## renew what is made of the programs: the blocks of docs/edgectl.md, the manual pages in docs/man
+	@$(PY) scripts/edgectl_help.py && $(PY) scripts/manpages.py
+
 bench: setup model  ## every script of bench/, in order of name
 	@bash scripts/bench.sh
 
 chaos: setup model  ## the long tests with faults (tests/chaos)
 	@$(PY) -m pytest tests/chaos $(FAULTS:%=tests/wire/test_%.py) $(PYTEST_ARGS)
+
+SYSTEM ?= tests/system
+
+system-test: setup model  ## the units, install and uninstall, in real systemd boxes (root; tests/system)
+	@$(PY) -m pytest $(SYSTEM) $(PYTEST_ARGS)
+
+install:  ## as root: edged as a service of this box (WHEELS=DIR offline, MODEL=FILE); again: upgrade
+	@bash scripts/install.sh
+
+uninstall:  ## as root: the service and the program go, data stay (PURGE=1: these too)
+	@bash scripts/uninstall.sh
+
+FUZZ_S ?= 600
+
+fuzz: setup  ## every parser under mutated input, FUZZ_S (600) seconds each (tests/fuzz/README.md)
+	@$(PY) -c 'import atheris' 2>/dev/null || $(PY) -m pip install -q -e '.[fuzz]' || echo 'fuzz: no atheris here, the plain loop is used'
+	@$(PY) -m tests.fuzz.run --list | xargs -P $$(nproc) -I TARGET $(PY) -m tests.fuzz.run TARGET --seconds $(FUZZ_S)
 
 clean:  ## remove .venv, caches and build leftovers (not the models)
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .hypothesis

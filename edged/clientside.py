@@ -16,12 +16,14 @@ from edged.broker.broker import Broker
 from edged.broker.instructions import Address, Caller, Instruction, Refuse, Reply, SocketName
 from edged.config import Config
 from edged.errors import Code, WireError
+from edged.historyside import HistorySide
 from edged.journalside import JournalSide
 from edged.observe.log import Log
 from edged.observeside import ObserveSide
 from edged.operatorside import OperatorSide
 from edged.wire import codec
 from edged.wire.endpoints import Endpoints
+from edged.wire.features import features
 from edged.wire.incoming import Incoming
 from edged.workerside import place
 
@@ -30,7 +32,7 @@ MESSAGES_PER_TURN: Final = 64
 
 
 class ClientSide:
-    """`do` carries out instructions, `send` answers at once."""
+    """`do` carries out instructions, `send` answers at once, `announce` tells everybody what happened."""
 
     def __init__(
         self,
@@ -41,9 +43,11 @@ class ClientSide:
         *,
         operators: OperatorSide,
         observe: ObserveSide,
+        history: HistorySide,
         journal: JournalSide,
         do: Callable[[list[Instruction], float], None],
         send: Callable[[Address, bytes], None],
+        announce: Callable[[str], None],
         log: Log,
         counters: Counter[str],
     ) -> None:
@@ -53,9 +57,11 @@ class ClientSide:
         self._encode = encode
         self._operators = operators
         self._observe = observe
+        self._history = history
         self._journal = journal
         self._do = do
         self._send = send
+        self._announce = announce
         self._log = log
         self._counters = counters
 
@@ -91,10 +97,12 @@ class ClientSide:
     def _asked(self, caller: Caller, request: m.ClientRequest, now: float) -> list[Instruction]:
         match request:
             case m.Ping():
-                fields: dict[str, Any] = {"version": __version__, "features": codec.features(journal=self._journal.on)}
+                fields: dict[str, Any] = {"version": __version__, "features": features(journal=self._journal.on)}
                 fields |= {"time": time.time(), "stream": self._config.stream_endpoints}
             case m.Status():
                 fields = self._observe.told(now)
+            case m.HistoryRequest():
+                fields = self._history.told(request, now)
             case m.LogLevel():
                 self._log.set_level(request.level)
                 fields = {"level": request.level}
@@ -105,6 +113,12 @@ class ClientSide:
                     return [Refuse(caller.to, request.id, error)]
             case m.Generate():
                 return self._broker.asked(caller, request, codec.digest(request), now)
+            case m.Drain() | m.Resume():
+                before = self._broker.gate.drained
+                out = self._broker.asked(caller, request, b"", now)
+                if self._broker.gate.drained is not before:
+                    self._announce("resumed" if before else "draining")
+                return out
             case _:
                 return self._broker.asked(caller, request, b"", now)
         return [Reply(caller.to, request.id, fields)]

@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from edged import config_watchdog, yamlfile
+from edged import config_metrics, config_watchdog, yamlfile
+from edged.config_metrics import Metrics
 from edged.config_types import SHA256, Count, Natural, Seconds, SecondsOrNone, Section, Text
 from edged.config_watchdog import Heat, Memory, Pacing, Restart, Watchdog
 from edged.errors import ConfigError
@@ -31,6 +32,7 @@ __all__ = [
     "Limits",
     "Listen",
     "Memory",
+    "Metrics",
     "Model",
     "Pacing",
     "Profile",
@@ -155,6 +157,7 @@ class Config(Section, frozen=True):
     security: Security = Security()
     watchdog: Watchdog = Watchdog()
     journal: Literal["ram", "disk", "off"] = "ram"
+    metrics: Metrics = Metrics()
     health_interval_s: Seconds = 5
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
@@ -261,6 +264,7 @@ def _check(config: Config, name: str) -> None:
         expected = f"at most limits.max_tokens ({config.limits.max_tokens})"
         raise ConfigError(name, "defaults.max_tokens", expected, str(config.defaults.max_tokens))
     config_watchdog.check(config.watchdog, name)
+    config_metrics.check(config.metrics, name)
 
 
 def doubts(config: Config) -> list[str]:

@@ -6,12 +6,10 @@ wait for a descriptor or the next deadline, read what came (bounded per turn), t
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import secrets
 import signal
-import socket
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -35,15 +33,20 @@ from edged.broker.instructions import (
 from edged.clientside import ClientSide
 from edged.config import Config
 from edged.guardside import GuardSide
+from edged.historyside import HistorySide
 from edged.journalside import JournalSide
 from edged.observe.log import Log
 from edged.observeside import ObserveSide
 from edged.operatorside import OperatorSide
+from edged.serviceside import ServiceSide
 from edged.subscriptions import Subscriptions
+from edged.system.notify import Notifier
 from edged.transcriptside import TranscriptSide
+from edged.wakes import Wakes
 from edged.watchdog.supervisor import Supervisor
 from edged.watchside import WatchSide
 from edged.wire import codec
+from edged.wire.activation import Activated
 from edged.wire.auth import Refusal
 from edged.wire.endpoints import Endpoints
 from edged.workerside import WorkerSide, place
@@ -59,17 +62,17 @@ LONGEST_POLL_S: Final = 60.0
 REFUSED_LINE_S: Final = 5.0
 """Between two lines about peers that were not let in."""
 
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
 
 class TooManyBugsError(Exception):
     """Turn after turn fails."""
 
 
 class Daemon:
-    """`run` returns the exit status."""
+    """`run` returns the exit status. `activated`: sockets that systemd passed; `notifier`: what it is told through."""
 
-    def __init__(self, config: Config, log: Log, worker_module: str) -> None:
+    def __init__(
+        self, config: Config, log: Log, worker_module: str, *, wakes: Wakes, activated: Activated, notifier: Notifier
+    ) -> None:
         self.config = config
         self.log = log
         self._started = time.monotonic()
@@ -79,14 +82,10 @@ class Daemon:
         self._stop_at: float | None = None
         self._broken_turns = 0
         self._refused_at = float("-inf")
-        self._signals: list[int] = []
-        self._waker, self._wakes = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        for end in (self._waker, self._wakes):
-            end.setblocking(False)
-        self._catch_signals()
-        self._endpoints = Endpoints(config)
+        self._wakes = wakes
+        self._endpoints = Endpoints(config, activated)
         self._subscriptions = Subscriptions(self._endpoints, self._broker.topics, self._do, log, self._counters)
-        self._supervisor = Supervisor(config, worker_module, self._wake, self._broker.live_names)
+        self._supervisor = Supervisor(config, worker_module, wakes.wake, self._broker.live_names)
         self._worker = WorkerSide(
             self._supervisor, self._broker, do=self._do, publish=self._system, log=log, counters=self._counters
         )
@@ -97,7 +96,7 @@ class Daemon:
             do=self._do,
             tell=self._worker.tell,
             publish=self._system,
-            wake=self._wake,
+            wake=wakes.wake,
             log=log,
         )
         self._operators = OperatorSide(
@@ -109,16 +108,17 @@ class Daemon:
             watch=self._watch,
             apply=self._apply,
             revoke=self._revoke,
+            announce=self._announce,
             log=log,
         )
         self._transcripts = TranscriptSide(
-            config.state_dir, self._broker, do=self._do, wake=self._wake, log=log, counters=self._counters
+            config.state_dir, self._broker, do=self._do, wake=wakes.wake, log=log, counters=self._counters
         )
         self._journal = JournalSide(
             config,
             self._broker,
             do=self._do,
-            wake=self._wake,
+            wake=wakes.wake,
             log=log,
             counters=self._counters,
             instance=self._codec.instance,
@@ -127,10 +127,11 @@ class Daemon:
             config,
             self._endpoints,
             rebound=self._subscriptions.cut,
-            wake=self._wake,
+            wake=wakes.wake,
             log=log,
             counters=self._counters,
         )
+        self._history = HistorySide(self._broker, self._worker, self._watch)
         self._observe = ObserveSide(
             config,
             self._broker,
@@ -140,8 +141,11 @@ class Daemon:
             journal=self._journal,
             guard=self._guard,
             publish=self._system,
+            wake=wakes.wake,
+            log=log,
             counters=self._counters,
         )
+        self._service = ServiceSide(notifier, self._supervisor, self._broker.gate, told=self._observe.told, log=log)
         self._clients = ClientSide(
             config,
             self._broker,
@@ -149,24 +153,21 @@ class Daemon:
             self._codec,
             operators=self._operators,
             observe=self._observe,
+            history=self._history,
             journal=self._journal,
             do=self._do,
             send=self._send,
+            announce=self._announce,
             log=log,
             counters=self._counters,
         )
 
     # ---- the loop --------------------------------------------------------------------------------------------
 
-    def _catch_signals(self) -> None:
-        """Before anything listens: whoever sees a socket may send one."""
-        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        for number in _SIGNALS:
-            signal.signal(number, lambda n, _: self._signals.append(n))
-
     def run(self) -> int:
         facts = {"version": __version__, "pid": os.getpid(), "instance": self._codec.instance}
         self.log.info("started", **facts, config=self.config.path, request=",".join(self.config.request_endpoints))
+        self._announce("started", version=__version__)
         self._journal.recover(time.monotonic())
         self._expel(time.monotonic())  # keys may have gone meanwhile
         self._supervisor.begin()
@@ -178,6 +179,7 @@ class Daemon:
             return EXIT_BROKEN
         finally:
             self._watch.stop()
+            self._observe.stop()
             self._journal.close(time.monotonic())
             self._supervisor.stop()
             self._transcripts.stop()
@@ -201,7 +203,7 @@ class Daemon:
     def _turn(self) -> None:
         ready = self._poll()
         now = time.monotonic()
-        for number in self._take_signals(ready):
+        for number in self._wakes.signals():
             self._signal(number, now)
         if self._endpoints.zap in ready:
             self._refused(self._endpoints.authenticate(now), now)
@@ -223,6 +225,8 @@ class Daemon:
             self._endpoints.next_wake(),
             self._journal.next_wake(),
             self._observe.next_wake(),
+            self._service.next_wake(),
+            self._history.next_wake(),
             float("inf") if self._stop_at is None else self._stop_at,
         )
         poller = self._endpoints.poller()
@@ -233,19 +237,6 @@ class Daemon:
                 poller.register(worker.link.fileno(), zmq.POLLIN | (zmq.POLLOUT if worker.wants_write else 0))
         return {key for key, _ in poller.poll(math.ceil(min(max(0.0, until - now), LONGEST_POLL_S) * 1000))}
 
-    def _take_signals(self, ready: set[Any]) -> list[int]:
-        if self._wakes.fileno() in ready:
-            with contextlib.suppress(BlockingIOError):
-                while self._wakes.recv(4096):
-                    pass
-        taken, self._signals[:] = list(self._signals), []
-        return taken
-
-    def _wake(self) -> None:
-        """For other threads: there is something in a queue."""
-        with contextlib.suppress(BlockingIOError):
-            self._waker.send(b"\0")
-
     def _tick(self, now: float) -> None:
         self._endpoints.restore_stream(now)
         self._guard.tick(now)
@@ -255,15 +246,20 @@ class Daemon:
         self._journal.tick(now)
         self._do(self._broker.tick(now), now)
         self._observe.tick(now)
+        self._history.tick(now)
+        self._service.tick(now)
 
     # ---- stopping --------------------------------------------------------------------------------------------
 
     def _signal(self, number: int, now: float) -> None:
         if number == signal.SIGHUP:
+            self._service.reloading()
             self._operators.hangup(now)
         elif self._stop_at is None:
             self.log.info("stopping", signal=signal.Signals(number).name, accepted=len(self._broker.lives.table))
+            self._announce("stopping")
             self._broker.gate.stopping = True
+            self._service.stopping(self.config, len(self._broker.lives.table))
             self._stop_at = now + self.config.limits.drain_s
         else:
             self._stop_at = now
@@ -286,12 +282,8 @@ class Daemon:
     # ---- keys ------------------------------------------------------------------------------------------------
 
     def _revoke(self, now: float) -> None:
-        """Keys are gone: libzmq cannot cut one connection, so all are; honest clients come back by themselves.
-
-        Operators stay: one of them waits for the answer.
-        """
-        self._endpoints.rebind(now, control=False)
-        self._subscriptions.cut(now)
+        """Keys are gone: their connections end, and what their callers own; nobody else notices."""
+        self._endpoints.cut_revoked(now)
         self._expel(now)
 
     def _expel(self, now: float) -> None:
@@ -343,5 +335,11 @@ class Daemon:
             elif failed is not None:
                 self._broker.topics.lagged(emit.rid)
 
+    def _announce(self, event: str, **fields: str) -> None:
+        """What happened to the service, for everybody."""
+        self._system("service", {"type": "service", "event": event, "time": time.time(), **fields})
+
     def _system(self, topic: str, fields: dict[str, Any]) -> None:
+        if topic != "health":
+            fields = self._history.note(fields) | {"instance": self._codec.instance}
         self._endpoints.publish(b"sys/" + topic.encode(), self._codec.event(fields), drop=True)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from edged.printable import line
+
 EXIT_CONFIG = 78
 """EX_CONFIG of sysexits(3)."""
 
@@ -83,8 +85,9 @@ class ConfigError(Exception):
     """The configuration is wrong: one line naming file, key path, expected, found."""
 
     def __init__(self, file: str, key: str, expected: str, found: str) -> None:
-        super().__init__(f"{file}: {key}: expected {expected}, found {found}")
-        self.file, self.key, self.expected, self.found = file, key, expected, found
+        self.file, self.key = file, line(key, 150)
+        self.expected, self.found = line(expected, 250), line(found, 250)
+        super().__init__(f"{file}: {self.key}: expected {self.expected}, found {self.found}")
 
 
 class ModelFileError(Exception):

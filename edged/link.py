@@ -60,7 +60,7 @@ class UpReader(_Reader):
     def feed(self, data: bytes) -> list[Up]:
         try:
             return [m for f in self.frames(data) for m in self._decoder.decode(f)]
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise LinkError(str(error)) from error
 
 
@@ -72,5 +72,5 @@ class DownReader(_Reader):
     def feed(self, data: bytes) -> list[Down]:
         try:
             return [m for f in self.frames(data) for m in self._decoder.decode(f)]
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise LinkError(str(error)) from error

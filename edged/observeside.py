@@ -16,7 +16,10 @@ from edged.broker.broker import Broker
 from edged.config import Config
 from edged.guardside import GuardSide
 from edged.journalside import JournalSide
+from edged.metricsside import MetricsSide
 from edged.observe import status
+from edged.observe.log import Log
+from edged.observe.metrics import Snapshot, buckets
 from edged.system.trim import Trimmer
 from edged.transcriptside import TranscriptSide
 from edged.wire.endpoints import Endpoints
@@ -26,7 +29,7 @@ TRIMS: Final = 4
 
 
 class ObserveSide:
-    """`publish` sends a `sys/` event (name, fields)."""
+    """`publish` sends a `sys/` event (name, fields), `wake` has the loop turn."""
 
     def __init__(
         self,
@@ -39,6 +42,8 @@ class ObserveSide:
         journal: JournalSide,
         guard: GuardSide,
         publish: Callable[[str, dict[str, Any]], None],
+        wake: Callable[[], None],
+        log: Log,
         counters: Counter[str],
     ) -> None:
         self._config = config
@@ -53,15 +58,21 @@ class ObserveSide:
         self._next_health = time.monotonic()
         self._trimmer = Trimmer()
         self._trim_mark, self._trims_due = (0, 0), 0
+        self._metrics = MetricsSide(config, snapshot=self._snapshot, wake=wake, log=log)
 
     def reconfigure(self, config: Config) -> None:
         self._config = config
         self._next_health = time.monotonic()
+        self._metrics.reconfigure(config.metrics)
+
+    def stop(self) -> None:
+        self._metrics.stop()
 
     def next_wake(self) -> float:
         return self._next_health
 
     def tick(self, now: float) -> None:
+        self._metrics.tick(now)
         if now >= self._next_health:
             self._next_health = now + self._config.health_interval_s
             self._publish("health", status.health_fields(self._broker.lives, self._facts(now), time.time()))
@@ -71,9 +82,14 @@ class ObserveSide:
         """The reply to `status`."""
         return status.status_fields(self._broker.lives, self._config, self._facts(now))
 
+    def _snapshot(self, now: float) -> Snapshot:
+        pace = self._broker.lives.pace
+        return Snapshot(self.told(now), buckets(pace.first_token), buckets(pace.interval))
+
     def _facts(self, now: float) -> status.Facts:
         warnings = [*self._endpoints.warnings, *self._transcripts.warnings(), *self._journal.warnings()]
-        facts = self._worker.facts(now, warnings + self._guard.warnings())
+        warnings += [*self._metrics.warnings(), *self._guard.warnings()]
+        facts = self._worker.facts(now, warnings)
         return msgspec.structs.replace(
             facts,
             counters={**facts.counters, **self._endpoints.door.counters},

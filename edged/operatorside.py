@@ -32,7 +32,8 @@ Verb = m.Reload | m.ProfileRequest | m.ConfigRequest
 
 
 class OperatorSide:
-    """`apply` puts a new configuration in force in the loop itself; `revoke` ends connections of keys that are gone."""
+    """`apply` puts a new configuration in force in the loop itself, `revoke` ends connections of keys that are gone,
+    `announce` tells everybody what happened."""
 
     def __init__(
         self,
@@ -45,6 +46,7 @@ class OperatorSide:
         watch: WatchSide,
         apply: Callable[[Config], None],
         revoke: Callable[[float], None],
+        announce: Callable[[str], None],
         log: Log,
     ) -> None:
         self._config = config
@@ -55,6 +57,7 @@ class OperatorSide:
         self._watch = watch
         self._apply = apply
         self._revoke = revoke
+        self._announce = announce
         self._log = log
 
     def asked(self, verb: Verb, now: float) -> dict[str, Any]:
@@ -75,6 +78,7 @@ class OperatorSide:
             self._configure(*self._read(), now)
         except ConfigError as error:
             self._log.error("configuration_refused", error=str(error))
+            self._announce("configuration_refused")  # not why: the error holds what was found there
 
     def _configuration(self, now: float, *, apply: bool) -> dict[str, Any]:
         try:
@@ -99,7 +103,7 @@ class OperatorSide:
         if (None if keys is None else keys.public) != self._endpoints.public_key:
             self._log.warning("server_key_unchanged", why="the key of the box changes at a restart only")
         if keys is not None and self._endpoints.rekey(keys):
-            self._log.warning("keys_revoked", why="all connections are cut; who has a key comes back by itself")
+            self._log.warning("keys_revoked", why="their connections are cut")
             self._revoke(now)
 
     def _configure(self, config: Config, keys: Keyring | None, now: float) -> bool:
@@ -120,6 +124,7 @@ class OperatorSide:
         reloading = self._supervisor.reconfigure(plan, now)
         self._watch.chosen(plan.index, now)
         self._log.info("configuration_applied", config=config.path, reloading=reloading)
+        self._announce("configuration_applied")
         return reloading
 
     def _index(self, config: Config, name: str) -> int:

@@ -34,6 +34,12 @@ CREDENTIAL = "keys_server.key_secret"
 """systemd's name for it, with LoadCredential=keys:/etc/edged/keys (systemd.exec(5))."""
 
 
+SOCKETS_AFRESH = (
+    "sudo systemctl stop edged; sudo systemctl restart edged.socket edged-control.socket; sudo systemctl start edged"
+)
+"""When a file of systemd's sockets was removed: a restart of the service alone does not bring it back."""
+
+
 def user_config() -> str:
     """`$XDG_CONFIG_HOME/edged`, else `~/.config/edged`."""
     xdg = os.environ.get("XDG_CONFIG_HOME")
@@ -60,9 +66,13 @@ def server_key() -> str:
 
 
 def models_dir() -> Path:
-    """`/var/lib/edged/models` if there, else `$XDG_DATA_HOME/edged/models`, else `~/.local/share/edged/models`."""
+    """`/var/lib/edged/models` if there (also if closed to us), else `$XDG_DATA_HOME/edged/models`, else
+    `~/.local/share/edged/models`."""
     system = Path("/var/lib/edged/models")
-    if system.is_dir():
+    try:
+        if system.is_dir():
+            return system
+    except PermissionError:  # the state directory of a service, which is for its group
         return system
     xdg = os.environ.get("XDG_DATA_HOME")
     return (Path(xdg) if xdg else Path.home() / ".local/share") / "edged/models"

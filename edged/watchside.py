@@ -118,6 +118,7 @@ class WatchSide:
             self._tell_level(verdict)
         for alarm in self._alarms.fresh(verdict.alarms, now):
             self._log.warning("alarm", text=alarm)
+            self._publish("service", {"type": "service", "event": "alarm", "time": time.time(), "text": alarm})
         loading = self._supervisor.step in (Step.CHECKING, Step.LOADING)
         self._ladder.changing(changing=loading or self._supervisor.change is not None)
         course = self._ladder.course(verdict, readings, now)
@@ -225,6 +226,12 @@ class WatchSide:
         """Why there is no model and may be none now, also for an operator; "" otherwise."""
         hot = self._verdict is not None and self._verdict.level >= Level.HOT
         return self._verdict.why if hot and self._verdict and not self._course.loaded else ""
+
+    @property
+    def seen(self) -> tuple[int | None, Readings, float]:
+        """Level, readings and duty cycle at the last look."""
+        level = None if self._verdict is None else int(self._verdict.level)
+        return level, self._readings, self._course.pace.duty
 
     @property
     def available(self) -> int | None:

@@ -47,6 +47,7 @@ class WorkerSide:
         self._slots: m.Slots | None = None
         self._cache: m.CacheFacts | None = None
         self._saved = False
+        self._ends: Counter[str] = Counter()
         self._kept = ""  # why what was wished for does not serve
         self._started = time.monotonic()
         self.watch: WatchSide | None = None  # the other half; the daemon brings them together
@@ -153,6 +154,7 @@ class WorkerSide:
 
     def _lost(self, lost: Lost, now: float) -> None:
         self._slots = self._cache = None
+        self._ends[lost.cause] += 1
         running = sum(request.shown == "running" for request in self._broker.lives.table)
         if lost.planned:
             self._log.info("worker_left", reason=lost.cause, carried=running)
@@ -197,6 +199,11 @@ class WorkerSide:
     def _model_event(self, event: str, **fields: str) -> None:
         self._publish("model", {"type": "model", "event": event, "time": time.time(), **fields})
 
+    @property
+    def busy(self) -> int:
+        """Slots."""
+        return self._slots.busy if self._slots else 0
+
     def facts(self, now: float, warnings: list[str]) -> status.Facts:
         """For `status`: what is known beside the broker."""
         supervisor = self._supervisor
@@ -222,6 +229,7 @@ class WorkerSide:
                 *supervisor.warnings(now),
             ],
             watch={**watch, "reload": supervisor.under_way(now)},
+            ends=self._ends,
         )
 
 

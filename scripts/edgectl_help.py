@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from edged.cli.main import cli
 
 PAGE = Path(__file__).parents[1] / "docs/edgectl.md"
-BLOCK = re.compile(r"<!-- (edgectl[a-z ]*) -->\n```text\n.*?```\n", re.DOTALL)
+BLOCK = re.compile(r"<!-- (edgectl[a-z -]*) -->\n```text\n.*?```\n", re.DOTALL)
 COLUMNS = 100
 
 

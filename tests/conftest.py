@@ -20,7 +20,9 @@ settings.load_profile("edged")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For `-n 3`: the engine floor computes on all cores, so one process runs it and the others the rest, by file."""
+    """For `-n 3`: the engine floor computes on all cores, so one process runs it and the others the rest, by file; a
+    pass of the fuzzer takes 10 s and goes where there is room."""
     for item in items:
         group = "engine" if item.path.parent.name == "engine" else item.path.stem
+        group = item.name if item.path.stem == "test_passes" else group
         item.add_marker(pytest.mark.xdist_group(group))

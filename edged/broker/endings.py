@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
+from edged.broker.histogram import FIRST_TOKEN_S, INTERVAL_S, Histogram
 from edged.broker.table import Request
 from edged.messages import TokenLogprob
 
@@ -74,8 +75,20 @@ class Pace:
         self.service_s: float | None = None
         self.tokens_per_second: float | None = None
         self.counters: Counter[str] = Counter()
+        self.first_token = Histogram(FIRST_TOKEN_S)  # seconds from receipt
+        self.interval = Histogram(INTERVAL_S)  # seconds between tokens
+
+    def sampled(self, request: Request, tokens: int, now: float) -> None:
+        """Before they are written down in the request."""
+        self.counters["tokens"] += tokens
+        if request.last_token is not None:
+            self.interval.add((now - request.last_token) / tokens, tokens)
+        elif request.first_token is None:
+            self.first_token.add(now - request.received)
 
     def served(self, request: Request, now: float) -> None:
+        self.counters["prompt_tokens"] += request.prompt_tokens
+        self.counters["cached_tokens"] += request.cached_tokens
         if request.started is None:
             return
         self.service_s = _average(self.service_s, now - request.started)

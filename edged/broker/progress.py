@@ -58,8 +58,10 @@ class Progress:
             request.talk.left_out = message.dropped
         if request.started is None:
             request.started = now
+        before, request.reached = request.reached, message.done
         if message.done == message.cached:  # a sequence was assigned, nothing is read yet
             return []
+        self._lives.pace.counters["prefill_tokens"] += max(0, message.done - before)
         self._lives.revival.somewhere(self._lives.ledger)
         request.read = max(request.read, min(message.done, request.prompt_tokens))
         first = request.state is State.GIVEN
@@ -77,11 +79,11 @@ class Progress:
             request.move(Move.FIRST_CHUNK)
         if message.ids:
             self._lives.revival.somewhere(self._lives.ledger)
+            self._lives.pace.sampled(request, len(message.ids), now)
             request.started = now if request.started is None else request.started
             request.ids.extend(message.ids)
             request.first_token = now if request.first_token is None else request.first_token
             request.last_token = now
-            self._lives.pace.counters["tokens"] += len(message.ids)
         logprobs = [logprob_entry(entry) for entry in message.logprobs]
         request.logprobs += logprobs
         streamed = logprobs if request.stream.mode is not False else []

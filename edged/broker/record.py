@@ -6,12 +6,16 @@ topic is the same over all files and daemons, and no two requests share one.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from edged.broker.results import Kept
+from edged.broker.results import Kept, Time
 from edged.messages import Generate, Sampling
+
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Seq = Annotated[int, Meta(ge=-1, le=2**53)]
+Token = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 
 
 class _Record(Struct, frozen=True, array_like=True, tag=True):
@@ -27,12 +31,12 @@ class Accepted(_Record, frozen=True):
     digest: bytes
     body: Generate
     sampling: Sampling
-    max_tokens: int
-    received: float
-    deadline_ms: int
+    max_tokens: Count
+    received: Time
+    deadline_ms: Count
     topic: str
     mode: Literal[False, "pub", "reply"]
-    seq: int  # of the last event when this was written
+    seq: Seq  # of the last event when this was written
 
 
 class Prompted(_Record, frozen=True):
@@ -41,8 +45,8 @@ class Prompted(_Record, frozen=True):
 
     rid: int
     prompt: bytes
-    public: int
-    cuts: list[int]
+    public: Count
+    cuts: list[Count]
     fingerprint: str
     model: str  # its name
     first: int
@@ -53,10 +57,10 @@ class Progressed(_Record, frozen=True):
     """Sampled tokens, and the text that is told because of them. Written before it is told."""
 
     rid: int
-    ids: list[int]
+    ids: list[Token]
     text: str
-    seq: int
-    at: float
+    seq: Seq
+    at: Time
     logprobs: list[bytes] = []
 
 
@@ -64,18 +68,18 @@ class Standing(_Record, frozen=True):
     """What else changes, with the number of the last event; whole each time."""
 
     rid: int
-    seq: int
-    restarts: int
-    blamed: int
-    blamed_at: int
-    read: int
-    cached: int
-    left_out: int
-    started: float | None
-    first_token: float | None
-    last_token: float | None
+    seq: Seq
+    restarts: Count
+    blamed: Count
+    blamed_at: Count
+    read: Count
+    cached: Count
+    left_out: Count
+    started: Time | None
+    first_token: Time | None
+    last_token: Time | None
     lagged: bool
-    revived: int = 0
+    revived: Count = 0
 
 
 class Ended(_Record, frozen=True):

@@ -18,13 +18,11 @@ from edged.broker.instructions import Instruction, Note
 from edged.broker.lives import Lives
 from edged.broker.revival import Revival
 from edged.broker.story import Found, Life
-from edged.broker.streams import Stream
+from edged.broker.streams import SILENCE_S, Stream
 from edged.broker.table import Request
 from edged.broker.verbs import shape
 from edged.errors import Code, WireError
 
-SILENCE_S: Final = 10.0
-"""After that without an event a client asks (protocol 4); a dead daemon may show by nothing else."""
 LEAP: Final = 1 << 20
 """More events than a request can have: 4096 tokens, and one a second of a day's deadline."""
 

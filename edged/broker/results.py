@@ -10,15 +10,19 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from edged.broker.streams import snapshot
 
 OVERHEAD_BYTES: Final = 1024
 """What an entry costs beside its texts: Python objects and three index entries, measured at 0.9 kB (CPython 3.11)."""
+
+
+Time = Annotated[float, Meta(ge=-1e12, le=1e12)]
+"""Of the monotonic clock, as it is read from a journal: no NaN, no infinity; negative for what another boot wrote."""
 
 
 class Kept(Struct, frozen=True):
@@ -34,7 +38,7 @@ class Kept(Struct, frozen=True):
     retryable: bool  # ended in a retryable error: a retry runs it anew
     cancelled: bool
     deadline_ms: int
-    ended: float
+    ended: Time
     aside: int = 0  # a request that left no trace: found by its topic only, for who subscribes after the ticket
 
     @property

@@ -11,8 +11,8 @@ Listeners of a topic are counted by connection (`X-Conn`, a number of ours for e
 * the stream has listeners while the set is larger than the departures.
 
 Doubt keeps a stream alive: a stranger who subscribes can delay the orphan rule, never trigger it. Binding the socket
-anew clears the count and the grace begins again. A `"reply"` stream listens through the connection it is sent to, a
-waiting `result` through itself.
+anew clears the count, and the grace begins again after SILENCE_S. A `"reply"` stream listens through the connection it
+is sent to, a waiting `result` through itself.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from edged.broker.instructions import Address
 TOPIC_PREFIX: Final = "tok/"
 SYS_PREFIX: Final = b"sys/"
 
+SILENCE_S: Final = 10.0
+"""After that without an event a client asks (protocol 4); a dead daemon may show by nothing else."""
 QUEUED_EVERY_S: Final = 4.0
 """Protocol 4 asks for a `queued` event at least every 5 s."""
 PREFILL_EVERY_S: Final = 1.0

@@ -115,6 +115,7 @@ class Request:
     fingerprint: str = ""  # of the model whose token ids these are
     carried: bool = False  # it has run: to be resumed, not started
     read: int = 0  # tokens of the prompt, the most that any worker got to
+    reached: int = 0  # of the prompt, in the cache of the worker that has it
     blamed: int = 0  # deaths in a row that it is to blame for, without progress between
     blamed_at: int = 0  # `progress` at the last of them
     revived: int = 0  # daemons in a row that brought it back and got nowhere (`edged.broker.revival`)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from edged.broker.instructions import Emit, Instruction
 from edged.broker.lives import Lives
-from edged.broker.streams import is_system_topic
+from edged.broker.streams import SILENCE_S, is_system_topic
 from edged.broker.table import Request
 
 
@@ -47,11 +47,14 @@ class Topics:
             request.stream.listeners.left(connection)
             self._lives.watch(request, now)
 
-    def rebound(self, now: float) -> None:
-        """The stream socket was bound anew: nobody is subscribed, every grace begins again."""
+    def rebound(self, now: float, *, replies: bool = False) -> None:
+        """The stream socket was bound anew, with `replies` those of requests too: nobody listens. Every grace begins
+        again, after the time that a client may wait before it notices (protocol 4, *Silence*)."""
         for request in self._lives.table:
-            request.stream.listeners.clear()
-            request.stream.alone_since = None
+            stream = request.stream
+            stream.listeners.clear()
+            stream.to = None if replies else stream.to
+            stream.alone_since = now + SILENCE_S
             self._lives.watch(request, now)
 
     def unreachable(self, rid: int, now: float) -> None:

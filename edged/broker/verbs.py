@@ -197,6 +197,7 @@ class Verbs:
                 "age_ms": round((now - request.received) * 1000),
                 "deadline_in_ms": round((request.deadline - now) * 1000),
                 "prompt_tokens": request.prompt_tokens,
+                "prompt_read": min(request.reached, request.prompt_tokens),
                 "completion_tokens": len(request.ids),
                 "max_tokens": request.max_tokens,
             }

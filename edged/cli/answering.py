@@ -37,6 +37,8 @@ def _show(stream: client.Stream) -> None:
                     passing.show(f"waiting, {position} before this one")
                 case client.Prefill(done=done, total=total) if done < total:
                     passing.show(f"reading the prompt, {done} of {total} tokens")
+                case client.Postponed(code=code, message=message, after_s=after):
+                    passing.say(f"{code}: {message}; trying again in {after:.2g} s (--no-wait: don't)")
                 case client.Anew(discarded=discarded) if discarded:
                     click.echo("\nedgectl: the daemon was restarted; the answer begins anew", err=True)
                 case _:

@@ -21,6 +21,7 @@ PATIENCE_S = 30.0
 @click.option("--raw", is_flag=True, help="Send the text as it is, without the model's chat template.")
 @shaping.session_option
 @shaping.shape_options
+@click.option("--no-wait", is_flag=True, help="Do not wait for a box that is being restarted: say so at once.")
 @deadline_option
 @json_option("Print the final result as one JSON object.")
 @click.pass_obj
@@ -38,11 +39,13 @@ def command(
     logprobs: int | None,
     raw: bool,
     reset: bool,
+    no_wait: bool,
     **sampling: Any,
 ) -> None:
     """Send PROMPT (or what comes on stdin) and print the answer as it is written.
 
-    Ctrl-C cancels the request in the daemon too.
+    While the service is restarted or loads its model, it is asked again until the deadline. Ctrl-C cancels the request
+    in the daemon too.
 
     \b
     Examples:
@@ -70,7 +73,8 @@ def command(
     patience = session.timeout(PATIENCE_S)
     with session.client() as edged:
         try:
-            with edged.stream(deadline_s=deadline, answer_s=patience, retry=False, **options) as stream:
+            retry = () if no_wait else client.STARTING
+            with edged.stream(deadline_s=deadline, answer_s=patience, retry=retry, **options) as stream:
                 _show(stream, as_json=session.as_json)
         except KeyboardInterrupt:
             fail("cancelled", EXIT_INTERRUPTED)

@@ -137,6 +137,8 @@ class Chat:
                 self._failed(error, error.message)
             except client.ReplyError as error:
                 self._failed(error, error_words(error))
+            except client.NotAdmitted as error:
+                self._failed(error, str(error))
             except client.NoAnswer as error:
                 self._failed(error, reach.silent(self._session.endpoint, error.waited_s))
 

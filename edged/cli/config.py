@@ -8,7 +8,7 @@ from typing import Any
 import click
 import msgspec
 
-from edged import config
+from edged import config, keyring
 from edged.cli.options import EXITS as ASKED
 from edged.cli.options import json_option
 from edged.cli.output import Session, fail, one_line, print_json
@@ -27,7 +27,7 @@ def command() -> None:
 @json_option("Print the answer as one JSON object.")
 @click.pass_obj
 def check(session: Session, /, file: str | None) -> None:
-    """Check FILE (default: the one in use). An error names file, key, expected, found.
+    """Check FILE (default: the one in use), and the keys that it needs. An error names file, key, expected, found.
 
     \b
     Example:
@@ -35,8 +35,13 @@ def check(session: Session, /, file: str | None) -> None:
     """
     try:
         settings = config.load(file) if file else session.config
+        hidden = keyring.hidden(settings)
+        if hidden is None:
+            keyring.load(settings)
     except ConfigError as error:
         fail(str(error), EXIT_CONFIG)
+    if hidden is not None:
+        click.echo(f"edgectl: {one_line(hidden)} is not for this user to read: the keys were not checked", err=True)
     if session.as_json:
         print_json({"ok": True, "config": settings.path})
     else:

@@ -14,7 +14,7 @@ from edged.cli import reach
 from edged.cli.glance import how
 from edged.cli.number import Number
 from edged.cli.options import json_option
-from edged.cli.output import ANSWER_S, EXIT_ERROR, Session, error_words, fail, one_line, print_json
+from edged.cli.output import ANSWER_S, EXIT_ERROR, Session, error_words, fail, one_line, print_json, silence_words
 from edged.cli.terminal import Passing
 
 POLL_S = 0.2
@@ -66,11 +66,11 @@ def look(session: Session, patience_s: float) -> Seen:
     why = reach.unreachable(endpoint)
     try:
         if not why:
-            with client.Client(endpoint) as edged:
+            with session.connect(endpoint) as edged:
                 status = edged.call("status", deadline_s=patience_s)
             return Seen(status.get("ready") is True, how(status), status)
     except client.NoAnswer as error:
-        why = reach.silent(endpoint, error.waited_s)
+        why = silence_words(endpoint, error)
     except client.ReplyError as error:
         why = error_words(error)
     except client.BadEndpoint as error:

@@ -20,20 +20,25 @@ VERBS = {
     "chat": "edged.cli.chat",
     "completion": "edged.cli.completion",
     "config": "edged.cli.config",
+    "doctor": "edged.cli.doctor",
     "drain": "edged.cli.drain",
     "embed": "edged.cli.embed",
+    "events": "edged.cli.events",
     "health": "edged.cli.health",
+    "keys": "edged.cli.keys",
     "loglevel": "edged.cli.loglevel",
     "model": "edged.cli.model",
     "ping": "edged.cli.ping",
     "profile": "edged.cli.profile",
     "reload": "edged.cli.reload",
+    "report": "edged.cli.report.verb",
     "requests": "edged.cli.requests",
     "result": "edged.cli.result",
     "resume": "edged.cli.resume",
     "session": "edged.cli.session",
     "status": "edged.cli.status",
     "tokenize": "edged.cli.tokenize",
+    "top": "edged.cli.top.verb",
     "warm": "edged.cli.warm",
 }
 """Verb → the module whose `command` it is."""
@@ -69,7 +74,7 @@ class _LazyGroup(click.Group):
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit status: 0 done; 1 the daemon answered with an error; 2 usage; 3 nothing answered; "
-    "78 the configuration is wrong; 130 interrupted. `health` and `result` have their own: see their --help.",
+    "78 the configuration is wrong; 130 interrupted. `doctor`, `health` and `result` have their own: see their --help.",
 )
 @click.option(
     "--config",
@@ -83,6 +88,18 @@ class _LazyGroup(click.Group):
     help="Talk to this endpoint, ipc:///path or tcp://host:port, whatever the configuration. Default: $EDGED_ENDPOINT.",
 )
 @click.option(
+    "--key",
+    envvar="EDGED_KEY",
+    metavar="KEY",
+    help="The secret key of this device for tcp://: a NAME.key_secret file or Z85. Default: $EDGED_KEY.",
+)
+@click.option(
+    "--server-key",
+    multiple=True,
+    metavar="KEY",
+    help="The public key of the box for tcp://: a file or Z85; several are tried in turn. Default: $EDGED_SERVER_KEY.",
+)
+@click.option(
     "--timeout",
     type=Number(min=0.05),
     metavar="S",
@@ -91,7 +108,16 @@ class _LazyGroup(click.Group):
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.version_option(__version__, prog_name="edgectl")
 @click.pass_context
-def cli(ctx: click.Context, config: str | None, endpoint: str | None, timeout: float | None, *, as_json: bool) -> None:
+def cli(
+    ctx: click.Context,
+    config: str | None,
+    endpoint: str | None,
+    timeout: float | None,
+    *,
+    key: str | None,
+    server_key: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Ask and watch the edged daemon of this machine.
 
     \b
@@ -99,7 +125,7 @@ def cli(ctx: click.Context, config: str | None, endpoint: str | None, timeout: f
       edgectl status
       edgectl ask "Why is the sky blue?"
     """
-    ctx.obj = Session(config, endpoint, timeout, as_json=as_json)
+    ctx.obj = Session(config, endpoint, timeout, as_json=as_json, key=key, server_key=server_key)
 
 
 def _leave_output() -> None:
@@ -126,7 +152,8 @@ def main() -> None:
         raise
     except OSError as error:  # /dev/full, a disk without room
         _leave_output()
-        sys.stderr.write(f"edgectl: {error.strerror or error}\n")
+        name = f"{error.filename}: " if error.filename else ""
+        sys.stderr.write(f"edgectl: {name}{error.strerror or error}\n")
         status = EXIT_ERROR
     sys.exit(status if isinstance(status, int) else 0)
 

@@ -27,19 +27,38 @@ ANSWER_S = 5.0
 class Session:
     """The global options, and what follows from them."""
 
-    def __init__(self, path: str | None, endpoint: str | None, timeout: float | None, *, as_json: bool) -> None:
-        self._path = path
+    def __init__(
+        self,
+        path: str | None,
+        endpoint: str | None,
+        timeout: float | None,
+        *,
+        as_json: bool,
+        key: str | None = None,
+        server_key: tuple[str, ...] = (),
+    ) -> None:
+        self.path = path
         self._endpoint = endpoint
         self._timeout = timeout
+        self._key = key
+        self._server_key = server_key
         self.as_json = as_json
 
     def timeout(self, default: float = ANSWER_S) -> float:
         return self._timeout if self._timeout is not None else default
 
+    @property
+    def config_path(self) -> str | None:
+        return self.path or reach.default_config()
+
+    def configuration(self) -> config.Config:
+        """Raises ConfigError."""
+        return config.load(self.config_path)
+
     @cached_property
     def config(self) -> config.Config:
         try:
-            return config.load(self._path or reach.default_config())
+            return self.configuration()
         except ConfigError as error:
             fail(str(error), EXIT_CONFIG)
 
@@ -56,6 +75,23 @@ class Session:
             fail("this verb goes over the control socket of the box itself, never over TCP", click.UsageError.exit_code)
         return beside
 
+    @property
+    def given(self) -> str | None:
+        """`--endpoint`."""
+        return self._endpoint
+
+    @property
+    def streams(self) -> dict[str, str]:
+        """The stream endpoint that goes with the request endpoint, where the configuration tells."""
+        return {} if self._endpoint else {self.endpoint: reach.stream(self.config, self.endpoint)}
+
+    def connect(self, endpoint: str, streams: dict[str, str] | None = None) -> client.Client:
+        """With the keys that were given. An endpoint or a key that is none is told here; errors of calls are not."""
+        try:
+            return client.Client(endpoint, streams=streams, key=self._key, server_key=self._server_key or None)
+        except (client.BadEndpoint, client.BadKey) as error:
+            fail(str(error), click.UsageError.exit_code)
+
     @contextmanager
     def client(self, *, control: bool = False) -> Iterator[client.Client]:
         """A client whose errors are told in one line, each with its exit status."""
@@ -64,14 +100,14 @@ class Session:
         if why:
             fail(why, EXIT_NO_ANSWER)
         try:
-            with client.Client(endpoint) as found:
+            with self.connect(endpoint, {} if control else self.streams) as found:
                 yield found
         except client.ReplyError as error:
             if self.as_json:
                 print_json(error.raw)
             fail(error_words(error), EXIT_ERROR)
         except client.NoAnswer as error:
-            fail(reach.silent(endpoint, error.waited_s), EXIT_NO_ANSWER)
+            fail(silence_words(endpoint, error), EXIT_NO_ANSWER)
         except client.BadEndpoint as error:
             fail(str(error), click.UsageError.exit_code)
 
@@ -89,6 +125,10 @@ def fail(message: str, status: int) -> NoReturn:
     """One line on stderr, then the exit status."""
     click.echo(f"edgectl: {one_line(message)}", err=True)
     sys.exit(status)
+
+
+def silence_words(endpoint: str, error: client.NoAnswer) -> str:
+    return str(error) if isinstance(error, client.NotAdmitted) else reach.silent(endpoint, error.waited_s)
 
 
 def error_words(error: client.ReplyError) -> str:

@@ -25,10 +25,17 @@ def default_config() -> str | None:
 def connectable(settings: config.Config) -> str:
     """The first `request` endpoint, an ipc one if there is one, as a client has to write it."""
     endpoints = sorted(settings.request_endpoints, key=lambda e: not e.startswith("ipc://"))
-    endpoint = endpoints[0]
-    for anywhere in ("tcp://*:", "tcp://0.0.0.0:", "tcp://[::]:"):
-        endpoint = endpoint.replace(anywhere, "tcp://127.0.0.1:")
+    endpoint = _anywhere(endpoints[0])
     return endpoint if settings.listen.request else _system_or(settings, endpoint, "request")
+
+
+def stream(settings: config.Config, endpoint: str) -> str:
+    """Where `sys/` is told, of the same kind as the request `endpoint`."""
+    scheme = endpoint.partition("://")[0]
+    if endpoint.endswith("/request.sock") and not settings.listen.stream:
+        return endpoint.removesuffix("request.sock") + "stream.sock"
+    found = [one for one in settings.stream_endpoints if one.startswith(f"{scheme}://")] or settings.stream_endpoints
+    return _anywhere(found[0])
 
 
 def control(settings: config.Config) -> str:
@@ -36,11 +43,30 @@ def control(settings: config.Config) -> str:
     return endpoint if settings.listen.control else _system_or(settings, endpoint, "control")
 
 
+def _anywhere(endpoint: str) -> str:
+    """An address that a client can connect to."""
+    for anywhere in ("tcp://*:", "tcp://0.0.0.0:", "tcp://[::]:"):
+        endpoint = endpoint.replace(anywhere, "tcp://127.0.0.1:")
+    return endpoint
+
+
 def _system_or(settings: config.Config, endpoint: str, name: str) -> str:
-    """The system's daemon when there is none in the default place."""
-    here = settings.runtime_dir != places.default_runtime_dir() or os.path.exists(endpoint.removeprefix("ipc://"))
-    system = f"{SYSTEM_DIR}/{name}.sock"
-    return endpoint if here or not os.path.exists(system) else f"ipc://{system}"
+    """The system's daemon when there is none in the default place: its directory counts, for one of its sockets may
+    have been removed.
+    """
+    here = settings.runtime_dir != places.default_runtime_dir() or _there(endpoint.removeprefix("ipc://"))
+    return endpoint if here or not _there(SYSTEM_DIR) else f"ipc://{SYSTEM_DIR}/{name}.sock"
+
+
+def _there(path: str) -> bool:
+    """Also when the directory is closed to this user: then that is what has to be said of it."""
+    try:
+        os.stat(path)
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def control_beside(endpoint: str) -> str | None:
@@ -62,7 +88,12 @@ def unreachable(endpoint: str) -> str | None:
     except PermissionError:
         return _not_allowed(path)
     except OSError:
-        return f"nothing answers at {endpoint}: {START}"
+        again = (
+            f"; if the service runs, the file was removed: {places.SOCKETS_AFRESH}"
+            if path.startswith(f"{SYSTEM_DIR}/")
+            else ""
+        )
+        return f"nothing answers at {endpoint}: {START}{again}"
     if not os.access(path, os.W_OK):
         return _not_allowed(path)
     return f"nobody listens at {endpoint} any more: {START}" if _refused(path) else None

@@ -87,13 +87,21 @@ class Passing:
 
     def __init__(self) -> None:
         self._terminal = sys.stderr is not None and sys.stderr.isatty()
-        self._there = False
+        self._there = self._said = False
 
     def show(self, text: str) -> None:
         if self._terminal:
             columns = shutil.get_terminal_size().columns
             self._write(f"\r\x1b[K{cut(one_line(text), columns - 1)}")
             self._there = True
+
+    def say(self, text: str) -> None:
+        """What also those are told who have no terminal, once for all times that it comes."""
+        if self._terminal:
+            self.show(text)
+        elif not self._said:
+            self._said = True
+            self._write(f"edgectl: {one_line(text)}\n")
 
     def clear(self) -> None:
         if self._there:

@@ -12,9 +12,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from edged.client.attempts import STARTING
 from edged.client.bodies import new_id
 from edged.client.errors import (
     BadEndpoint,
+    BadKey,
     BadRequest,
     Busy,
     ContextOverflow,
@@ -27,6 +29,7 @@ from edged.client.errors import (
     LowMemory,
     MissingFeature,
     NoAnswer,
+    NotAdmitted,
     NotFound,
     Overheated,
     ReplyError,
@@ -37,7 +40,8 @@ from edged.client.errors import (
     UnsupportedVersion,
     WorkerLost,
 )
-from edged.client.reading import Accepted, Anew, Ended, Event, Piece, Prefill, Queued, Replaced
+from edged.client.news import News
+from edged.client.reading import Accepted, Anew, Ended, Event, Piece, Postponed, Prefill, Queued, Replaced
 from edged.client.replies import (
     Embeddings,
     EmbedUsage,
@@ -63,11 +67,13 @@ if TYPE_CHECKING:
     from edged.client.aio import AsyncClient, AsyncStream
 
 __all__ = [
+    "STARTING",
     "Accepted",
     "Anew",
     "AsyncClient",
     "AsyncStream",
     "BadEndpoint",
+    "BadKey",
     "BadRequest",
     "Busy",
     "Client",
@@ -85,12 +91,15 @@ __all__ = [
     "Loading",
     "LowMemory",
     "MissingFeature",
+    "News",
     "NoAnswer",
+    "NotAdmitted",
     "NotFound",
     "Overheated",
     "Pace",
     "Piece",
     "Pong",
+    "Postponed",
     "Prefill",
     "Progress",
     "Queued",

@@ -21,6 +21,7 @@ from typing import Any, Literal, Self, Unpack
 import zmq.asyncio
 
 from edged.client.aiolines import AsyncLines
+from edged.client.attempts import STARTING, Retry
 from edged.client.base import RESULT_WAIT_S, Base, StreamBase, demand, found, outcome_of, result_of
 from edged.client.bodies import Options, Turns, embed_fields, tokenize_fields, turns
 from edged.client.call import Call
@@ -56,7 +57,7 @@ class AsyncClient(Base):
         deadline_s: float | None = None,
         answer_s: float | None = None,
         affinity: str | None = None,
-        retry: bool = True,
+        retry: Retry = True,
         **options: Unpack[Options],
     ) -> Result:
         """The whole answer; see `Client.generate`."""
@@ -75,7 +76,7 @@ class AsyncClient(Base):
         deadline_s: float | None = None,
         answer_s: float | None = None,
         affinity: str | None = None,
-        retry: bool = True,
+        retry: Retry = True,
         **options: Unpack[Options],
     ) -> AsyncStream:
         """The request is sent by `async with`, or by the first piece that is asked for; see `Client.stream`."""
@@ -88,7 +89,7 @@ class AsyncClient(Base):
 
     async def cancel(self, id: str, *, deadline_s: float | None = None) -> str:  # noqa: A002 - the wire's name
         """`cancelled` or `finished`. NotFound when no endpoint knows the id."""
-        reply = await self._call(self._one("cancel", {"id": id}, deadline_s, seek=True))
+        reply = await self._call(self._one("cancel", {"id": id}, deadline_s, patient=STARTING, seek=True))
         return str(reply.get("state", ""))
 
     async def result(
@@ -104,7 +105,9 @@ class AsyncClient(Base):
             wait = min(RESULT_WAIT_S, max(0.0, until - time.monotonic()))
             fields = {"id": id, "wait_ms": round(wait * 1000)}
             deadline = wait + (self.pace.answer_s if deadline_s is None else deadline_s)
-            reply = found(await self._call(self._one("result", fields, deadline, wait_s=wait, seek=True)))
+            reply = found(
+                await self._call(self._one("result", fields, deadline, wait_s=wait, patient=STARTING, seek=True))
+            )
             if isinstance(reply, Result) or time.monotonic() >= until:
                 return reply
 
@@ -147,7 +150,7 @@ class AsyncClient(Base):
         return await self._call(self._one(op, fields, deadline_s))
 
     async def _call(self, call: Call) -> Message:
-        lines = AsyncLines(zmq.asyncio.Context.instance())
+        lines = AsyncLines(zmq.asyncio.Context.instance(), self._keys)
         try:
             lines.do(call.begin(time.monotonic()))
             while call.outcome is None:
@@ -236,7 +239,7 @@ class AsyncStream(StreamBase):
 
     def _begin(self) -> AsyncLines:
         if self._lines is None:
-            self._lines = AsyncLines(zmq.asyncio.Context.instance())
+            self._lines = AsyncLines(zmq.asyncio.Context.instance(), self._client._keys)  # noqa: SLF001 - as above
             self._lines.do(self._exchange.begin(time.monotonic()))
         return self._lines
 

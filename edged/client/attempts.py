@@ -7,23 +7,32 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import Enum, auto
 from typing import Any, Final, Literal
 
 from edged.client.choice import Choice
 from edged.client.errors import EdgedError, NoAnswer, ReplyError
-from edged.client.reading import Ended, Event, Reading
+from edged.client.reading import Ended, Event, Postponed, Reading
 from edged.client.replies import Result, typed
 from edged.client.steps import Action, Ask, Close, Message, Pace, Say
 
 Mode = Literal["reply", "pub"] | None
+Retry = bool | Collection[str]
+"""What of the retryable is repeated: all, nothing, or these codes."""
+
+STARTING: Final = frozenset({"loading", "unavailable", "shutting_down"})
+"""What a box says that is just being restarted, or reconfigured."""
 
 ENDED_ANEW: Final = frozenset({"worker_lost", "internal", "deadline_exceeded"})
 ANEW_MAX: Final = 2
 OF_THE_EVENT: Final = ("type", "seq")
 """What an `end` has beside the result: the same request gives the same `Result`, however it came."""
 DEADLINE_MAX_MS: Final = 86_400_000
+
+
+def repeats(retry: Retry, code: str) -> bool:
+    return retry if isinstance(retry, bool) else code in retry
 
 
 class Phase(Enum):
@@ -51,7 +60,7 @@ class Attempts:
         *,
         deadline_s: float | None,
         answer_s: float | None,
-        retry: bool,
+        retry: Retry,
         stream_endpoint: Callable[[str], str],
     ) -> None:
         self.id = str(fields["id"])
@@ -115,16 +124,18 @@ class Attempts:
 
     def _again(self, error: ReplyError, now: float) -> list[Action]:
         """Refused, or ended in an error."""
-        if not (self._retry and error.retryable):
+        if not (error.retryable and repeats(self._retry, error.code)):
             return self._fail(error)
         if error.code in ENDED_ANEW:
             self._begun_anew += 1
             if self._begun_anew > ANEW_MAX:
                 return self._fail(error)
         self._choice.refused(self.endpoint, now, error.retry_after)
-        if self._choice.next(now)[1] >= self._until - self._pace.grace_s:
+        again = self._choice.next(now)[1]
+        if again >= self._until - self._pace.grace_s:
             return self._fail(error)
         self._refusal = error
+        self.events.append(Postponed(error.code, error.message, again - now))
         return self._try(now)
 
     # ---- leaving and ending -----------------------------------------------------------------------------------
@@ -167,7 +178,7 @@ class Attempts:
         return out
 
     def _silent(self, waited_s: float) -> NoAnswer:
-        return NoAnswer(", ".join(self._choice.order), waited_s)
+        return self._choice.silence(waited_s)
 
     def _patience(self) -> float:
         """Without a stream the answer may take long: whether it arrived has to be known within `answer_s`."""

@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from edged.client import where
-from edged.client.attempts import Mode, encode
+from edged.client.attempts import Mode, Retry, encode
 from edged.client.bodies import Options, Turns, generate_fields
 from edged.client.call import Call
 from edged.client.choice import Choice, Health, ordered
 from edged.client.errors import EdgedError, missing
 from edged.client.exchange import Exchange
+from edged.client.keys import Key, Keys, ServerKey
 from edged.client.replies import Pong, Progress, Result, is_result, typed
 from edged.client.steps import Message, Pace
 
@@ -22,6 +23,10 @@ RESULT_WAIT_S: Final = 10.0
 class Base:
     """`endpoints`: one or several `request` endpoints (default: $EDGED_ENDPOINT, the system's daemon, one of this
     user). `streams`: the stream endpoint of each, where it is not the one that protocol 1 derives. `pace`: see `Pace`.
+
+    For `tcp://` to a box with keys: `key`, the secret one of this device, and `server_key`, the public one of the box:
+    paths of key files, or the keys in Z85. Of several server keys each is tried (a box that changes its own has two for
+    a while); with several boxes a mapping from endpoint to its key or keys. Default: $EDGED_KEY, $EDGED_SERVER_KEY.
     """
 
     def __init__(
@@ -30,10 +35,13 @@ class Base:
         *,
         streams: Mapping[str, str] | None = None,
         pace: Pace | None = None,
+        key: Key | None = None,
+        server_key: ServerKey | Mapping[str, ServerKey] | None = None,
     ) -> None:
         self.endpoints = where.listed(endpoints)
         self.pace = pace or Pace()
         self._stream_of = where.stream_of(streams)
+        self._keys = Keys(self.endpoints, self._stream_of, key, server_key)
         self._health = Health(self.pace.avoid_s)
         self._closed = False
 
@@ -47,7 +55,7 @@ class Base:
         deadline_s: float | None,
         answer_s: float | None,
         affinity: str | None,
-        retry: bool,
+        retry: Retry,
     ) -> Exchange:
         self._check_open()
         fields = generate_fields(messages, id, options)
@@ -75,7 +83,7 @@ class Base:
         *,
         at: Sequence[str] | None = None,
         wait_s: float = 0.0,
-        patient: bool = False,
+        patient: Retry = False,
         seek: bool = False,
     ) -> Call:
         self._check_open()

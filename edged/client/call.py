@@ -1,14 +1,15 @@
 """Everything but `generate`: one question, one answer, as many tries as the deadline allows. Pure.
 
 Every verb here may be asked twice. A question without an answer is asked again on a fresh line, at another endpoint if
-there is one; `patient` repeats retryable refusals too; `seek` asks the other endpoints when one says `not_found`, for
-an id whose box is not known.
+there is one; `patient` repeats retryable refusals too, all or those of these codes; `seek` asks the other endpoints
+when one says `not_found`, for an id whose box is not known.
 """
 
 from __future__ import annotations
 
+from edged.client.attempts import Retry, repeats
 from edged.client.choice import Choice
-from edged.client.errors import EdgedError, NoAnswer, ReplyError, error_of
+from edged.client.errors import EdgedError, ReplyError, error_of
 from edged.client.steps import Action, Ask, Close, Heard, Input, Lost, Message
 
 
@@ -22,7 +23,7 @@ class Call:
         *,
         deadline_s: float,
         wait_s: float = 0.0,
-        patient: bool = False,
+        patient: Retry = False,
         seek: bool = False,
     ) -> None:
         self.outcome: Message | EdgedError | None = None
@@ -52,8 +53,7 @@ class Call:
         if isinstance(what, Heard):
             return self._heard(what.message, now)
         if isinstance(what, Lost):
-            self._choice.refused(self._endpoint, now)
-            return self._try(now)
+            return self._lost(what.reason, now)
         if not self._choice.others(self._endpoint, now):
             return []
         self._choice.silent(self._endpoint, now)
@@ -63,7 +63,7 @@ class Call:
         if self.outcome is not None or now < self.wake:
             return []
         if now >= self._until:
-            return self._end(self._refusal or NoAnswer(", ".join(self._choice.order), now - self._begun))
+            return self._end(self._refusal or self._choice.silence(now - self._begun))
         if self._open:
             self._choice.silent(self._endpoint, now)
         return self._try(now)
@@ -85,13 +85,20 @@ class Call:
             return self._end(message)
         error = error_of(message)
         elsewhere = self._seek and error.code == "not_found"
-        if not elsewhere and not (self._patient and error.retryable):
+        if not elsewhere and not (error.retryable and repeats(self._patient, error.code)):
             return self._end(error)
         self._choice.refused(self._endpoint, now, float("inf") if elsewhere else error.retry_after)
         if self._choice.next(now)[1] >= self._until:
             return self._end(error)
         self._refusal = error
         return self._try(now)
+
+    def _lost(self, reason: str | None, now: float) -> list[Action]:
+        if reason is None:
+            self._choice.refused(self._endpoint, now)
+            return self._try(now)
+        barred = self._choice.barred(self._endpoint, now, reason)
+        return self._try(now) if barred is None else self._end(barred)
 
     def _end(self, outcome: Message | EdgedError) -> list[Action]:
         out = self._hang_up()

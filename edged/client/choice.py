@@ -4,6 +4,9 @@
   always finds the same box, and a box that goes or comes moves only its own share of the sessions.
 * An endpoint is out of the running until its back-off is over; among those in it, the one with fewer failures since its
   last answer goes first, then the order.
+* An endpoint that refuses the connection itself is tried again, since its keys may be just changing, and then left out
+  (`TRIES`). A handshake that is only cut may mean the same, or a box that is starting behind a proxy: `CUT_S`. When all
+  are left out, there is no use in waiting: `NotAdmitted`.
 * `Health` is shared by all calls of a client: who was silent comes last for a while, so that not every call has to find
   that out again.
 """
@@ -14,7 +17,12 @@ import hashlib
 import zlib
 from collections.abc import Sequence
 
+from edged.client.errors import CUTS, NoAnswer, NotAdmitted
 from edged.client.steps import Pace
+
+TRIES = 2
+CUT_S = 10.0
+OUT = float("inf")
 
 
 def ordered(endpoints: Sequence[str], affinity: str | None) -> list[str]:
@@ -51,6 +59,9 @@ class Choice:
         self._salt = salt
         self._failures = dict.fromkeys(order, 0)
         self._ready_at = dict.fromkeys(order, float("-inf"))
+        self._barred = dict.fromkeys(order, 0)
+        self._cut_since: dict[str, float] = {}
+        self._reason: dict[str, str] = {}  # of the last refusal, when nothing came since
         self._rank = {endpoint: rank for rank, endpoint in enumerate(order)}
 
     def next(self, now: float) -> tuple[str, float]:
@@ -72,8 +83,33 @@ class Choice:
         """How long a try at this endpoint waits."""
         return min(self._pace.try_max_s, self._pace.first_try_s * 2.0 ** min(self._failures[endpoint], 16))
 
+    def barred(self, endpoint: str, now: float, reason: str) -> NotAdmitted | None:
+        """The connection itself was refused; the error when nobody is left to ask."""
+        self.refused(endpoint, now)
+        self._reason[endpoint] = reason
+        if reason in CUTS:
+            if now - self._cut_since.setdefault(endpoint, now) < CUT_S:
+                return None
+        else:
+            self._barred[endpoint] += 1
+            if self._barred[endpoint] < TRIES:
+                return None
+        self._ready_at[endpoint] = OUT
+        return NotAdmitted(endpoint, reason) if min(self._ready_at.values()) == OUT else None
+
+    def silence(self, waited_s: float) -> NoAnswer:
+        """Nothing came in time."""
+        refusing = next(iter(self._reason.items())) if len(self._reason) == len(self.order) else None
+        return NotAdmitted(*refusing) if refusing else NoAnswer(", ".join(self.order), waited_s)
+
+    def out(self, endpoint: str) -> bool:
+        """It is left out from here on."""
+        return self._ready_at[endpoint] == OUT
+
     def answered(self, endpoint: str) -> None:
-        self._failures[endpoint] = 0
+        self._failures[endpoint] = self._barred[endpoint] = 0
+        self._cut_since.pop(endpoint, None)
+        self._reason.pop(endpoint, None)
         self._health.answered(endpoint)
 
     def silent(self, endpoint: str, now: float) -> None:

@@ -2,7 +2,7 @@
 
 `ReplyError` is the daemon's own word (protocol 10), with a subclass per wire code; a code that this library does not
 know is a plain `ReplyError`. `MissingFeature` is what an older daemon says to a newer field. `NoAnswer` is the absence
-of any word. `BadEndpoint` is the caller's mistake.
+of any word, and `NotAdmitted` says why there can be none. `BadEndpoint` and `BadKey` are the caller's mistakes.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ class BadEndpoint(EdgedError):
     """Not an address that one can connect to."""
 
 
+class BadKey(EdgedError):
+    """Not a key, or a key file that cannot be used."""
+
+
 class NoAnswer(EdgedError):
     """Nothing came back in time."""
 
@@ -30,6 +34,28 @@ class NoAnswer(EdgedError):
         super().__init__(f"no answer from {endpoints} within {waited_s:.1f} s")
         self.endpoints = endpoints
         self.waited_s = waited_s
+
+
+class NotAdmitted(NoAnswer):
+    """The box is there and refuses the connection: keys are missing, wrong or revoked. `reason` is one of `REASONS`."""
+
+    def __init__(self, endpoint: str, reason: str) -> None:
+        super().__init__(endpoint, 0.0)
+        self.reason = reason
+        self.args = (f"{endpoint} refuses the connection: {REASONS[reason]}",)
+
+
+KEY_UNKNOWN, KEYS_WANTED, NO_KEYS = "key unknown", "keys wanted", "no keys"
+CUT, CUT_WITHOUT_KEYS = "cut", "cut without keys"
+CUTS = frozenset({CUT, CUT_WITHOUT_KEYS})
+"""Not certain: a connection that is closed in the handshake may also be that of a box that is just starting."""
+REASONS: Mapping[str, str] = {
+    KEY_UNKNOWN: "it does not know this key (`edgectl keys list` on the box tells which; a new one needs a reload)",
+    KEYS_WANTED: "it wants keys: give `key` and `server_key`",
+    NO_KEYS: "it takes no keys: leave `key` and `server_key` away, or give the box a key (`edgectl keys server`)",
+    CUT: "it ends the handshake: is `server_key` that of this box (`edgectl keys show-public` there)?",
+    CUT_WITHOUT_KEYS: "it ends the handshake: perhaps it wants keys (`key` and `server_key`)",
+}
 
 
 class ReplyError(EdgedError):

@@ -22,7 +22,7 @@ Rules, each from the protocol:
 from __future__ import annotations
 
 from edged.client.attempts import Attempts, Phase, encode
-from edged.client.errors import error_of
+from edged.client.errors import CUTS, error_of
 from edged.client.reading import Accepted
 from edged.client.replies import is_result
 from edged.client.steps import Action, Ask, Close, Heard, Input, Listen, Lost, Message
@@ -52,7 +52,7 @@ class Exchange(Attempts):
         if self._phase is Phase.ENDED or what.line not in (self._ask, self._sub, self._probe):
             return []
         if isinstance(what, Lost):
-            return self._lost(what.line, now)
+            return self._lost(what.line, what.reason, now)
         if not isinstance(what, Heard):
             return self._unreachable(what.line, now)
         self._owed = None
@@ -155,7 +155,7 @@ class Exchange(Attempts):
         self.events += self.reading.snapshot(seq, reply.get("text"))
         return out + self._take_up(now)
 
-    def _lost(self, line: int, now: float) -> list[Action]:
+    def _lost(self, line: int, reason: str | None, now: float) -> list[Action]:
         if self._phase is Phase.LEAVING:
             return self._end_cancelled()
         if line == self._sub:  # it comes back by itself, perhaps to another daemon: asked after soon, not every time
@@ -164,12 +164,18 @@ class Exchange(Attempts):
             if self._probe is None:
                 self._due = min(self._due, now + wait)
             return []
+        if reason in CUTS and self._accepted:  # it was let in before: rather a restart than a wrong key
+            reason = None
+        barred = None if reason is None else self._choice.barred(self.endpoint, now, reason)
+        if barred is not None:
+            return self._fail(barred)
         if line == self._probe:
             self._choice.silent(self.endpoint, now)
             return self._try(now)
-        if self._accepted:
+        if self._accepted and not self._choice.out(self.endpoint):
             return self._back_off(now + self._pace.backoff_s, self.endpoint)
-        self._choice.refused(self.endpoint, now)
+        if reason is None:
+            self._choice.refused(self.endpoint, now)
         return self._try(now)
 
     def _unreachable(self, line: int, now: float) -> list[Action]:

@@ -3,7 +3,9 @@
 * DEALER, a fresh one per try; no routing id (a second socket with the same one is deaf); a random frame before the
   delimiter, and what comes back without it is dropped. LINGER 0: closing never waits.
 * A monitor on each tells of a cut connection at once, where the silence rule would take ten seconds, and of a refused
-  handshake, after which libzmq does not try again by itself.
+  handshake, after which libzmq does not try again by itself. How each refusal shows (libzmq 4.3.5, tried): an unknown
+  key as AUTH 400, a box without room as AUTH 500; a wrong server key as a connection that is cut in the handshake, keys
+  on one side only as that or as MECHANISM_MISMATCH, whichever end notices first.
 * Reconnects start at 0.1 s and are at most 0.5 s apart: a daemon that comes back is found soon, one that does not costs
   little.
 * What comes in is read without blocking, at most `PER_TURN` messages of a line at once.
@@ -20,7 +22,8 @@ from typing import Any, Final
 import msgspec
 import zmq
 
-from edged.client.errors import BadEndpoint, EdgedError
+from edged.client.errors import CUT, CUT_WITHOUT_KEYS, KEY_UNKNOWN, KEYS_WANTED, NO_KEYS, BadEndpoint, EdgedError
+from edged.client.keys import Curve, Keys
 from edged.client.steps import Action, Ask, Close, Heard, Input, Listen, Lost, Message, Say, Unreachable
 
 RECONNECT_MS: Final = 100
@@ -32,6 +35,8 @@ PER_TURN: Final = 64
 REFUSED: Final = (
     zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 )
+NOT_KNOWN: Final = 400
+"""The ZAP status (RFC 27) of who is not let in, however often it tries."""
 GONE: Final = zmq.EVENT_DISCONNECTED | REFUSED
 WATCHED: Final = GONE | zmq.EVENT_CONNECT_RETRIED
 
@@ -39,10 +44,12 @@ Socket = zmq.Socket[Any]
 
 
 class Line:
-    """One socket and its monitor."""
+    """One socket and its monitor. `curve` None: without keys."""
 
-    def __init__(self, context: zmq.Context[Any], number: int, kind: int) -> None:
+    def __init__(self, context: zmq.Context[Any], number: int, kind: int, curve: Curve | None) -> None:
         self.number = number
+        self.curve = curve
+        self.endpoint = ""
         self.mark = os.urandom(8)
         self.told_unreachable = False
         self.socket: Socket = context.socket(kind)
@@ -51,12 +58,17 @@ class Line:
             self.socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
             self.socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MAX_MS)
             self.socket.setsockopt(zmq.RCVHWM, STREAM_HWM)
+            if curve is not None:
+                self.socket.setsockopt(zmq.CURVE_SERVERKEY, curve.server.encode())
+                self.socket.setsockopt(zmq.CURVE_PUBLICKEY, curve.public.encode())
+                self.socket.setsockopt(zmq.CURVE_SECRETKEY, curve.secret.encode())
             self.monitor: Socket = self.socket.get_monitor_socket(WATCHED)
         except zmq.ZMQError:
             self.socket.close(0)
             raise
 
     def connect(self, endpoint: str) -> None:
+        self.endpoint = endpoint
         if "[" in endpoint:
             self.socket.setsockopt(zmq.IPV6, 1)
         try:
@@ -80,13 +92,21 @@ class Line:
 
     def event(self, frames: list[bytes]) -> Input | None:
         """What the monitor tells, if it matters."""
-        kind, _ = struct.unpack("=hi", frames[0])
+        kind, value = struct.unpack("=hi", frames[0])
         if kind & GONE:
-            return Lost(self.number)
+            return Lost(self.number, self._reason(kind, value))
         if kind == zmq.EVENT_CONNECT_RETRIED and not self.told_unreachable:
             self.told_unreachable = True
             return Unreachable(self.number)
         return None
+
+    def _reason(self, kind: int, value: int) -> str | None:
+        if kind == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL and value == zmq.PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
+            return KEYS_WANTED if self.curve is None else NO_KEYS
+        if kind == zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL and self.endpoint.startswith("tcp://"):
+            return CUT_WITHOUT_KEYS if self.curve is None else CUT
+        known = kind != zmq.EVENT_HANDSHAKE_FAILED_AUTH or value != NOT_KNOWN
+        return None if known or self.curve is None else KEY_UNKNOWN
 
     def close(self) -> None:
         self.socket.disable_monitor()
@@ -97,8 +117,9 @@ class Line:
 class Lines:
     """The lines of one call. For one thread at a time."""
 
-    def __init__(self, context: zmq.Context[Any]) -> None:
+    def __init__(self, context: zmq.Context[Any], keys: Keys) -> None:
         self._context = context
+        self._keys = keys
         self._open: dict[int, Line] = {}
 
     def __len__(self) -> int:
@@ -119,7 +140,7 @@ class Lines:
 
     def _connect(self, number: int, kind: int, endpoint: str) -> Line:
         try:
-            line = self._open[number] = Line(self._context, number, kind)
+            line = self._open[number] = Line(self._context, number, kind, self._keys.of(endpoint))
             line.connect(endpoint)
         except zmq.ZMQError as error:
             self.close()  # there is no going on
@@ -156,10 +177,11 @@ class Lines:
             poller.register(line.socket, zmq.POLLIN)
             poller.register(line.monitor, zmq.POLLIN)
 
-    @staticmethod
-    def _take(out: list[Input], line: Line, socket: Socket, frames: list[bytes]) -> None:
+    def _take(self, out: list[Input], line: Line, socket: Socket, frames: list[bytes]) -> None:
         if socket is line.monitor:
             event = line.event(frames)
+            if isinstance(event, Lost) and event.reason == CUT and line.curve is not None:
+                self._keys.cut(line.endpoint, line.curve)
             if event is not None:
                 out.append(event)
         else:

@@ -59,11 +59,19 @@ class Replaced(Struct, frozen=True):
     reason: str
 
 
+class Postponed(Struct, frozen=True):
+    """Refused for the moment: it is sent again after so many seconds, about, with the same id."""
+
+    code: str
+    message: str
+    after_s: float
+
+
 class Ended(Struct, frozen=True):
     result: Result
 
 
-Event = Accepted | Queued | Prefill | Piece | Anew | Replaced | Ended
+Event = Accepted | Queued | Prefill | Piece | Anew | Replaced | Postponed | Ended
 
 
 class Reading:

@@ -52,9 +52,13 @@ class Heard(Struct, frozen=True):
 
 
 class Lost(Struct, frozen=True):
-    """The connection was cut, or refused in the handshake: only a new socket helps."""
+    """The connection was cut, or refused in the handshake: only a new socket helps.
+
+    `reason`: of `errors.REASONS`, where it is known that there is no use in more of the same.
+    """
 
     line: int
+    reason: str | None = None
 
 
 class Unreachable(Struct, frozen=True):

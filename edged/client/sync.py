@@ -24,12 +24,14 @@ from typing import Any, Literal, Self, Unpack
 
 import zmq
 
+from edged.client.attempts import STARTING, Retry
 from edged.client.base import RESULT_WAIT_S, Base, StreamBase, demand, found, outcome_of, result_of
 from edged.client.bodies import Options, Turns, embed_fields, tokenize_fields, turns
 from edged.client.call import Call
 from edged.client.errors import EdgedError, NotFound
 from edged.client.exchange import Exchange
 from edged.client.lines import Lines
+from edged.client.news import News
 from edged.client.reading import Event, Piece
 from edged.client.replies import Embeddings, Pong, Progress, Result, Status, Tokens, Transcript, Warmth, typed
 from edged.client.steps import Message
@@ -58,7 +60,7 @@ class Client(Base):
         deadline_s: float | None = None,
         answer_s: float | None = None,
         affinity: str | None = None,
-        retry: bool = True,
+        retry: Retry = True,
         **options: Unpack[Options],
     ) -> Result:
         """The whole answer. Raises ReplyError when it is refused or fails, NoAnswer when nothing comes.
@@ -67,7 +69,8 @@ class Client(Base):
         `deadline_s`: from now, queueing and all retries included; default: the daemon's.
         `answer_s`: give up when no daemon says anything for so long; default: only at the deadline.
         `affinity`: a session's name; the same one goes to the same endpoint.
-        `retry`: repeat what was refused for the moment (`busy`, `loading`, …), as long as the deadline allows.
+        `retry`: repeat what was refused for the moment (`busy`, `loading`, …), as long as the deadline allows; or only
+        these codes: `STARTING` is what a box says that is being restarted. False: every refusal is raised at once.
         """
         exchange = self._exchange(
             None, messages, options, id=id, deadline_s=deadline_s, answer_s=answer_s, affinity=affinity, retry=retry
@@ -84,7 +87,7 @@ class Client(Base):
         deadline_s: float | None = None,
         answer_s: float | None = None,
         affinity: str | None = None,
-        retry: bool = True,
+        retry: Retry = True,
         **options: Unpack[Options],
     ) -> Stream:
         """Sends the request at once; see `Stream`, and `generate` for the arguments.
@@ -100,7 +103,9 @@ class Client(Base):
 
     def cancel(self, id: str, *, deadline_s: float | None = None) -> str:  # noqa: A002 - the wire's name
         """`cancelled` or `finished`. NotFound when no endpoint knows the id."""
-        return str(self._call(self._one("cancel", {"id": id}, deadline_s, seek=True)).get("state", ""))
+        return str(
+            self._call(self._one("cancel", {"id": id}, deadline_s, patient=STARTING, seek=True)).get("state", "")
+        )
 
     def result(
         self,
@@ -115,7 +120,7 @@ class Client(Base):
             wait = min(RESULT_WAIT_S, max(0.0, until - time.monotonic()))
             fields = {"id": id, "wait_ms": round(wait * 1000)}
             deadline = wait + (self.pace.answer_s if deadline_s is None else deadline_s)
-            reply = found(self._call(self._one("result", fields, deadline, wait_s=wait, seek=True)))
+            reply = found(self._call(self._one("result", fields, deadline, wait_s=wait, patient=STARTING, seek=True)))
             if isinstance(reply, Result) or time.monotonic() >= until:
                 return reply
 
@@ -161,8 +166,13 @@ class Client(Base):
         """Any verb with one reply, as it comes: those of `control`, those of newer daemons."""
         return self._call(self._one(op, fields, deadline_s))
 
+    def news(self) -> News:
+        """What the (first) daemon tells everybody: level, model, service. `call("history", events=…)` has the past."""
+        self._check_open()
+        return News(Lines(zmq.Context.instance(), self._keys), self._stream_of(self.endpoints[0]))
+
     def _call(self, call: Call) -> Message:
-        lines = Lines(zmq.Context.instance())
+        lines = Lines(zmq.Context.instance(), self._keys)
         try:
             lines.do(call.begin(time.monotonic()))
             while call.outcome is None:
@@ -192,7 +202,7 @@ class Stream(StreamBase):
         self._exchange = exchange
         self._keep = keep
         self._closed = False
-        self._lines = Lines(zmq.Context.instance())
+        self._lines = Lines(zmq.Context.instance(), client._keys)  # noqa: SLF001 - the client's own stream
         try:
             self._lines.do(exchange.begin(time.monotonic()))
         except BaseException:

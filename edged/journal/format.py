@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from edged.broker.record import Record
+from edged.broker.results import Time
 
 MAGIC: Final = b"edged journal\n"
 VERSION: Final = 1
@@ -33,7 +34,7 @@ class Head(Struct, frozen=True, array_like=True):
 
     version: int
     boot: str
-    now: float
+    now: Time
 
 
 class Contents(Struct, frozen=True):
@@ -49,6 +50,7 @@ _encoder = msgspec.msgpack.Encoder()
 _heads = msgspec.msgpack.Decoder(Head)
 _versions = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _records = msgspec.msgpack.Decoder(Record)
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def frame(payload: bytes) -> bytes:
@@ -80,14 +82,14 @@ def read(file: BinaryIO) -> Contents:
         if version != VERSION:
             return Contents(None, [], 0, f"version {version}, this edged knows {VERSION}")
         first = _heads.decode(payload)
-    except (msgspec.MsgspecError, IndexError):
+    except (*_UNREADABLE, IndexError):
         return Contents(None, [], 0, "its head cannot be read")
     good = len(MAGIC) + _FRAME.size + len(payload)
     records: list[Record] = []
     while (payload := _next(file)) is not None:
         try:
             records.append(_records.decode(payload))
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except _UNREADABLE:
             return Contents(first, records, good, "a record cannot be read")
         good += _FRAME.size + len(payload)
     return Contents(first, records, good)

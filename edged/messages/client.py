@@ -135,6 +135,14 @@ class Status(Struct, frozen=True, forbid_unknown_fields=True):
     id: Id | None = None
 
 
+class HistoryRequest(Struct, frozen=True, forbid_unknown_fields=True):
+    """Protocol 7: the last `seconds`, and so many of the newest events."""
+
+    id: Id | None = None
+    seconds: Annotated[int, Meta(ge=1, le=3600)] = 3600
+    events: Annotated[int, Meta(ge=0, le=200)] = 0
+
+
 class Requests(Struct, frozen=True, forbid_unknown_fields=True):
     """Protocol 8: what is waiting and running, for operators."""
 
@@ -223,6 +231,7 @@ ClientRequest = (
     | SessionRequest
     | Ping
     | Status
+    | HistoryRequest
     | Requests
     | LogLevel
     | Drain

@@ -62,7 +62,7 @@ def forget(path: Path) -> None:
 def _read(directory: Path) -> dict[str, Check]:
     try:
         return msgspec.json.decode((directory / _NAME).read_bytes(), type=dict[str, Check])
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, RecursionError):
         return {}
 
 

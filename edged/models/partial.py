@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import os
 from pathlib import Path
-from typing import Final, Self
+from typing import Annotated, Final, Self
 
 import msgspec
 
@@ -23,14 +23,17 @@ FLUSH_EVERY: Final = 32 << 20
 BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
 
 
+Bytes = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """`validator`: ETag or time of change; `sha256`: what the whole is expected to be."""
 
     place: str
-    size: int
+    size: Bytes
     validator: str | None
     sha256: str | None
-    flushed: int
+    flushed: Bytes
     boot: str
 
 
@@ -59,7 +62,7 @@ def load(target: Path) -> Record | None:
     """None when there is none or it makes no sense."""
     try:
         return msgspec.json.decode(record_path(target).read_bytes(), type=Record)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, RecursionError):
         return None
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import yaml
 
-from edged import config
+from edged import config, printable, yamlfile
 from edged.errors import ConfigError
 
 _PLAIN = re.compile(r"/[A-Za-z0-9._/@+-]*\Z")
@@ -25,22 +25,24 @@ _PLAIN = re.compile(r"/[A-Za-z0-9._/@+-]*\Z")
 class CannotEditError(Exception):
     """The file has to be edited by hand; the message says why."""
 
+    def __init__(self, why: str) -> None:
+        super().__init__(printable.line(why, 400))
+
 
 def edit(text: str, path: str, sha256: str | None) -> str:
     """The text with the two values set. Raises CannotEditError."""
     try:
-        before = yaml.safe_load(text)
-        root = yaml.compose(text, yaml.SafeLoader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise CannotEditError(f"it is not YAML: {' '.join(str(error).split())}") from None
+        before, root = yamlfile.decode(text), yamlfile.compose(text)
+    except yaml.YAMLError as error:
+        raise CannotEditError(f"it is not YAML: {yamlfile.reason(error)}") from None
     if not isinstance(before, dict | None):
         raise CannotEditError("it is not a mapping of keys")
     after = _edited(text, root, {"path": _quoted(path), "sha256": f'"{sha256}"' if sha256 else "null"})
     wanted: dict[str, Any] = dict(before or {})
     wanted["model"] = {**(wanted.get("model") or {}), "path": path, "sha256": sha256}
     try:
-        found = yaml.safe_load(after)
-    except (yaml.YAMLError, ValueError, RecursionError):
+        found = yamlfile.decode(after)
+    except yaml.YAMLError:
         found = None
     if found != wanted:
         raise CannotEditError("its layout is not one that can be edited without touching anything else")

@@ -2,12 +2,14 @@
 
     2026-11-30T10:42:06.123Z info model_ready model=smollm2-135m-instruct load_ms=812 cores=1,2,3
 
-Under systemd, when stderr is the journal, `<N>` takes the place of time and level: the journal has its own clock.
+Under systemd, when stderr is the journal, an event is an entry with fields (`edged.observe.journald`), its text the
+line without time and level: the journal has its own clock. Where its socket is not to be had, the line goes to stderr
+with `<N>` in their place.
 Values are quoted when they hold blanks, quotes or `=`; whatever is not printable is escaped, so that nobody writes
 lines into the log through a value. Prompts, answers, stop strings, schemas and topics are never given to it.
 
-Writing never raises, never waits and never piles up: a line that stderr cannot take now (full pipe, closed
-descriptor) is dropped and counted, and the next line that goes through is preceded by `log_dropped count=N`.
+Writing never raises, never waits and never piles up: a line that cannot be taken now (full pipe, closed descriptor,
+journald hangs) is dropped and counted, and the next line that goes through is preceded by `log_dropped count=N`.
 This is the one place that reads the wall clock.
 """
 
@@ -17,6 +19,9 @@ import os
 import select
 import time
 from typing import Final
+
+from edged.observe.journald import SOCKET, Journald
+from edged.printable import escape
 
 LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _PRIORITY: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3}
@@ -32,13 +37,19 @@ STDERR: Final = 2
 
 
 class Log:
-    """Writes events of `level` and above to a descriptor."""
+    """Writes events of `level` and above to a descriptor, or to the journal if that is what is behind it."""
 
-    def __init__(self, level: str = "info", fd: int = STDERR) -> None:
+    def __init__(self, level: str = "info", fd: int = STDERR, journal: str = SOCKET) -> None:
         self._fd = fd
         self._journal = _is_journal(fd)
+        self._entries = Journald(journal) if self._journal and os.path.exists(journal) else None
         self._dropped = 0
         self.set_level(level)
+
+    def close(self) -> None:
+        """Nothing is logged any more."""
+        if self._entries is not None:
+            self._entries.close()
 
     def set_level(self, level: str) -> None:
         """`debug`, `info`, `warning` or `error`; another raises KeyError."""
@@ -60,15 +71,20 @@ class Log:
     def _log(self, level: str, event: str, fields: dict[str, object]) -> None:
         if LEVELS[level] < self._threshold:
             return
-        if self._dropped and self._write(self._line("warning", "log_dropped", {"count": self._dropped})):
+        if self._dropped and self._put("warning", "log_dropped", {"count": self._dropped}):
             self._dropped = 0
-        if not self._write(self._line(level, event, fields)):
+        if not self._put(level, event, fields):
             self._dropped += 1
 
-    def _line(self, level: str, event: str, fields: dict[str, object]) -> bytes:
+    def _put(self, level: str, event: str, fields: dict[str, object]) -> bool:
+        text = " ".join([event, *(f"{key}={show(value)}" for key, value in fields.items())])
+        if self._entries is not None:
+            return self._entries.send(_PRIORITY[level], event, text, fields)
+        return self._write(self._line(level, text))
+
+    def _line(self, level: str, text: str) -> bytes:
         head = f"<{_PRIORITY[level]}>" if self._journal else f"{_now()} {level} "
-        text = " ".join([f"{head}{event}", *(f"{key}={show(value)}" for key, value in fields.items())])
-        data = text.encode("utf-8", "backslashreplace")
+        data = f"{head}{text}".encode("utf-8", "backslashreplace")
         if len(data) > LINE_MAX:
             data = data[:LINE_MAX].decode("utf-8", "ignore").encode() + "…".encode()
         return data + b"\n"
@@ -104,10 +120,7 @@ _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "\\": "\\\\"
 def _escape(char: str) -> str:
     if char in _SHORT:
         return _SHORT[char]
-    if char.isprintable():  # a blank is, other separators and lone surrogates are not
-        return char
-    code = ord(char)
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+    return char if char.isprintable() else escape(char)  # a blank is, other separators and lone surrogates are not
 
 
 def _now() -> str:

@@ -43,6 +43,7 @@ class Facts(Struct, frozen=True):
     sessions: Mapping[str, int] = {}
     watch: Mapping[str, Any] = {}  # the watchdog's part
     journal: Mapping[str, str | int] = {}
+    ends: Mapping[str, int] = {}  # how often a worker ended, by cause
     connections: Mapping[str, int] = {}
     memory: Mapping[str, int] = {}  # of the daemon itself
 
@@ -82,6 +83,7 @@ def status_fields(lives: Lives, config: Config, facts: Facts) -> dict[str, Any]:
             "worker_starts": facts.starts,
             "worker_deaths": facts.deaths,
             "recent_deaths": facts.recent_deaths,
+            "ends": dict(facts.ends),
             "restart": msgspec.structs.asdict(config.watchdog.restart),
             "last_exit": facts.last_exit,
         },

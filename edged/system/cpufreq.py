@@ -94,7 +94,7 @@ class Clocks:
         """Only of clocks that are there; a file that is no such file is none of ours."""
         try:
             left = msgspec.json.decode(smallfile.read(self._remembered), type=dict[str, int])
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, RecursionError):
             return
         self._found = {path: khz for path, khz in left.items() if path in self._policies and khz > 0}
         self.restore()

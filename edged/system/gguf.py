@@ -189,9 +189,9 @@ def _check(path: str, file: BinaryIO, size: int) -> Header:
             ModelFileError.UNSUPPORTED, f"{path}: architecture {architecture[:64]!r} is not known to this llama.cpp"
         )
     data, parameters = _tensors(source, tensors)
-    alignment = int(kept.get("general.alignment", 32))
-    if alignment <= 0 or alignment & (alignment - 1):
-        raise source.bad(f"alignment {alignment} is not a power of two")
+    alignment = kept.get("general.alignment", 32)
+    if not isinstance(alignment, int) or alignment <= 0 or alignment & (alignment - 1):
+        raise source.bad(f"alignment {str(alignment)[:32]!r} is not a power of two")
     expected = -(-source.position // alignment) * alignment + data
     if expected > size:
         raise ModelFileError(
@@ -278,7 +278,7 @@ def _header(
 ) -> Header:
     def number(key: str) -> int:
         value = kept.get(key, 0)
-        return int(value) if isinstance(value, int | float) and abs(value) < 1 << 53 else 0
+        return int(value) if isinstance(value, int | float) and 0 <= value < 1 << 53 else 0
 
     heads = number("attention.head_count")
     return Header(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from typing import Final
 
 from edged.system import aside, smallfile
+from edged.system.mounts import mount_of
 
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - what is below is checked to be ours
-_RAM: Final = ("tmpfs", "ramfs")
+RAM: Final = ("tmpfs", "ramfs")
 
 MOUNTS: Final = 1 << 20
 """Bytes of mountinfo: a box with many containers has some 100 kB."""
@@ -25,9 +25,9 @@ def ram_dir(runtime_dir: str, root: str = "/") -> str:
     """
     mounts = _mounts(root)
     runtime_dir = os.path.realpath(runtime_dir)
-    if file_system(mounts, runtime_dir) in _RAM:
+    if file_system(mounts, runtime_dir) in RAM:
         return os.path.join(runtime_dir, "ram")
-    if file_system(mounts, SHARED_MEMORY) in _RAM:
+    if file_system(mounts, SHARED_MEMORY) in RAM:
         name = hashlib.blake2b(os.fsencode(runtime_dir), digest_size=4).hexdigest()
         return f"{SHARED_MEMORY}/edged-{os.getuid()}/{name}"
     return ""
@@ -40,19 +40,6 @@ def _mounts(root: str) -> str:
 
 
 def file_system(mountinfo: str, path: str) -> str:
-    """The type of the file system that `path` (absolute, without links) lies on, by the text of mountinfo; "": unknown.
-
-    A line is `id parent major:minor root mount-point options [optional…] - type source super-options`; of equally long
-    mount points the last line counts, it lies over the others. Blanks in names are octal.
-    """
-    best, found = -1, ""
-    for line in mountinfo.splitlines():
-        mount, separator, system = line.partition(" - ")
-        fields = mount.split(" ")
-        if not separator or len(fields) < 6:
-            continue
-        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), fields[4])
-        below = point in ("/", path) or path.startswith(point + "/")
-        if below and len(point) >= best:
-            best, found = len(point), system.split(" ")[0]
-    return found
+    """The type of what `path` (absolute, without links) lies on, by the text of mountinfo; "": unknown."""
+    mount = mount_of(mountinfo, path)
+    return "" if mount is None else mount.system

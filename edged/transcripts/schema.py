@@ -82,6 +82,8 @@ def open_at(path: str) -> sqlite3.Connection:
                 os.unlink(path)  # or it would be taken for a damaged one
         if isinstance(error, sqlite3.Error) and damaged(error):
             raise DamagedError(str(error)) from None
+        if isinstance(error, UnicodeDecodeError):  # sqlite3's message quotes a schema that is no text
+            raise DamagedError("its schema cannot be read") from None
         raise
     return connection
 

@@ -33,7 +33,8 @@ from edged.messages import Message
 
 _messages = msgspec.json.Decoder(list[Message])
 _NEWEST_FIRST = (
-    "SELECT number, messages, bytes, id, reply FROM turn WHERE session = ? AND number >= ? ORDER BY number DESC"
+    "SELECT CAST(number AS INTEGER), CAST(messages AS BLOB), CAST(id AS TEXT), CAST(reply AS BLOB)"
+    " FROM turn WHERE session = ? AND number >= ? ORDER BY number DESC"
 )
 
 
@@ -42,20 +43,26 @@ KEPT: Final = 0.75
 
 
 class Store:
-    """Raises sqlite3.Error, and msgspec.MsgspecError for a row that does not hold what it should."""
+    """Raises sqlite3.Error, and msgspec.MsgspecError for a row that does not hold what it should.
+
+    A column has the type that was put in, not the one that was declared, and a flipped bit makes another of it, or NULL
+    of all: what is read is cast, bytes that are no UTF-8 are replaced, and what has lost its name is nobody's.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
+        self._db.text_factory = _text
 
     def close(self) -> None:
         self._db.close()
 
     def names(self) -> list[tuple[str, str]]:
-        return self._db.execute("SELECT identity, name FROM session").fetchall()
+        rows = self._db.execute("SELECT CAST(identity AS TEXT), CAST(name AS TEXT) FROM session")
+        return [row for row in rows if None not in row]
 
     def totals(self) -> tuple[int, int]:
         """Sessions, bytes."""
-        count, size = self._db.execute("SELECT count(*), coalesce(sum(bytes), 0) FROM session").fetchone()
+        count, size = self._db.execute("SELECT count(*), CAST(total(bytes) AS INTEGER) FROM session").fetchone()
         return count, size
 
     def answer(self, question: Question) -> Answer:
@@ -75,24 +82,25 @@ class Store:
 
     def _look(self, question: Look) -> Looked:
         row = self._db.execute(
-            "SELECT digest, messages, reply FROM turn JOIN session ON session = key"
-            " WHERE identity = ? AND name = ? AND id = ?",
+            "SELECT CAST(digest AS BLOB), CAST(messages AS BLOB), CAST(reply AS BLOB)"
+            " FROM turn JOIN session ON session = key WHERE identity = ? AND name = ? AND id = ?",
             (question.identity, question.session, question.id),
         ).fetchone()
         if row is None:
             return Looked(question.number)
-        digest, messages, reply = row
+        digest, messages, reply = _filled(row)
         text = _messages.decode(messages)[-1].content
         return Looked(question.number, digest, {"text": text, **msgspec.json.decode(reply)})
 
     def _fetch(self, question: Fetch) -> Fetched:
         row = self._db.execute(
-            "SELECT key, head, window, next FROM session WHERE identity = ? AND name = ?",
+            "SELECT key, CAST(head AS BLOB), CAST(window AS INTEGER), CAST(next AS INTEGER) FROM session"
+            " WHERE identity = ? AND name = ?",
             (question.identity, question.session),
         ).fetchone()
         if row is None:
             return Fetched(question.number, [], [], 0, 0)
-        key, head, window, following = row
+        key, head, window, following = _filled(row)
         turns: list[list[Message]] = []
         first, room = following, question.most_bytes - len(head)
         for number, messages, *_ in self._db.execute(_NEWEST_FIRST, (key, window)):
@@ -152,16 +160,16 @@ class Store:
 
     def _get(self, question: Get) -> dict[str, Any] | None:
         row = self._db.execute(
-            "SELECT key, head, window, bytes, updated, (SELECT count(*) FROM turn WHERE session = key)"
-            " FROM session WHERE identity = ? AND name = ?",
+            "SELECT key, CAST(head AS BLOB), CAST(window AS INTEGER), CAST(bytes AS INTEGER), CAST(updated AS REAL),"
+            " (SELECT count(*) FROM turn WHERE session = key) FROM session WHERE identity = ? AND name = ?",
             (question.identity, question.session),
         ).fetchone()
         if row is None:
             return None
-        key, head, window, size, updated, count = row
+        key, head, window, size, updated, count = _filled(row)
         turns: list[dict[str, Any]] = []
         room = question.most_bytes - len(head)
-        for _, messages, _, name, reply in self._db.execute(_NEWEST_FIRST, (key, 0)):
+        for _, messages, name, reply in self._db.execute(_NEWEST_FIRST, (key, 0)):
             room -= len(messages) + 200  # for what stands beside them
             if room < 0:
                 break
@@ -212,10 +220,21 @@ class Store:
         whose = (question.identity, question.identity)
         (total,) = self._db.execute("SELECT count(*) FROM session WHERE ?1 IS NULL OR identity = ?2", whose).fetchone()
         rows = self._db.execute(
-            "SELECT identity, name, (SELECT count(*) FROM turn WHERE session = key), bytes, updated FROM session"
+            "SELECT CAST(identity AS TEXT), CAST(name AS TEXT), (SELECT count(*) FROM turn WHERE session = key),"
+            " CAST(bytes AS INTEGER), CAST(updated AS REAL) FROM session"
             " WHERE ?1 IS NULL OR identity = ?2 ORDER BY updated DESC LIMIT ?3",
             (*whose, question.most),
         )
         names = ("identity", "session", "turns", "bytes", "updated")
-        listed = [dict(zip(names, row, strict=True)) for row in rows]
+        listed = [dict(zip(names, row, strict=True)) for row in rows if None not in row]
         return Enumerated(question.number, listed, total - len(listed))
+
+
+def _filled(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    if None in row:
+        raise msgspec.ValidationError("a column is empty")
+    return row
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "replace")

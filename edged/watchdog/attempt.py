@@ -120,6 +120,11 @@ class Attempt:
         self.kill_at = NEVER
         self.process.kill()
 
+    @property
+    def killed(self) -> bool:
+        """By us; its pidfd has not said yet that it is gone."""
+        return self._killed is not None
+
     def tick(self, now: float, *, work: bool) -> None:
         """`work`: it owes something. Kills what stands still or does not leave."""
         if self.ready is None:

@@ -4,8 +4,13 @@ The handler runs in the daemon's loop; the sockets enforce their ZAP domain, so 
 answer. On ipc the kernel names the peer (`localhost:UID:GID:PID`, from SO_PEERCRED): the identity is `uid:UID`. On tcp
 with CURVE it is what the table of known keys says of the peer's public key, which libzmq has made sure of. On tcp
 without, which the configuration must allow, it is `ip:ADDRESS`. Each connection gets a number of its own, `X-Conn`,
-readable on every frame that it sends, and one with a key that key, `X-Key`. A banned peer (on ipc a process, on tcp a
-key, without keys an address) is refused.
+and its public key, `X-Key`, readable on every frame that it sends. A banned peer (on ipc a process, on tcp a key,
+without keys an address) is refused.
+
+What a peer claims in its READY is metadata too, under any name it likes: libzmq takes what it knows itself
+(`Peer-Address`, the descriptor), then what ZAP says, then the peer, and the first one stands (4.3.5). So every name
+that is believed anywhere is said here for every connection, empty where there is nothing to say. `Socket-Type` alone is
+the peer's own word, and matters to nobody else.
 
 Status codes: 200; 400 who is not known; 500 who is banned: a client of libzmq is told the number and does not try again
 by itself. 300 who may come later (no room): it is not told, and comes back by itself.
@@ -27,6 +32,7 @@ CONTROL_DOMAIN: Final = b"edged.control"
 """What `control` enforces: who gets there is an operator."""
 CONNECTION: Final = "X-Conn"
 KEY: Final = "X-Key"
+ADDRESS: Final = "Peer-Address"
 _VERSION: Final = b"1.0"
 _IPC: Final = re.compile(r"localhost:(\d+):(\d+):(\d+)\Z")
 
@@ -96,9 +102,8 @@ class Auth:
             self.refused = Refusal(where, why, key)
             return [*head, code, why.encode(), b"", b""]
         assert peer is not None, "else it is refused"
-        metadata = _property(CONNECTION, str(self._door.admitted))
-        if peer.curve is not None:
-            metadata += _property(KEY, peer.curve)
+        said = {CONNECTION: str(self._door.admitted), KEY: peer.curve or "", ADDRESS: where}
+        metadata = b"".join(_property(name, value) for name, value in said.items())
         return [*head, b"200", b"OK", peer.identity.encode(), metadata]
 
     def _peer(self, mechanism: bytes, address: str, credentials: list[bytes]) -> Peer | None:

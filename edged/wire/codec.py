@@ -20,52 +20,10 @@ from edged import __version__
 from edged import messages as m
 from edged.config import Limits
 from edged.errors import Code, WireError
+from edged.printable import line
 from edged.wire import shapes
 
 PROTOCOL: Final = 1
-
-FEATURES: Final = (
-    "cancel",
-    "carry_on",
-    "detach",
-    "embed",
-    "generate",
-    "grammar",
-    "journal",
-    "json_schema",
-    "logit_bias",
-    "logprobs",
-    "messages",
-    "priority",
-    "profile",
-    "prompt",
-    "reload",
-    "result",
-    "sampling",
-    "seed",
-    "session",
-    "sessions",
-    "snapshot",
-    "status",
-    "stop",
-    "stream_pub",
-    "stream_reply",
-    "supersedes",
-    "sys_health",
-    "sys_model",
-    "sys_watchdog",
-    "thinking",
-    "tokenize",
-    "tools",
-    "warm",
-)
-"""What `ping` lists: a client asks before it uses a newer field."""
-
-
-def features(*, journal: bool) -> list[str]:
-    """`journal`: there is one here."""
-    return [name for name in FEATURES if journal or name != "journal"]
-
 
 REQUEST_OPS: Final[Mapping[str, type[m.ClientRequest]]] = {
     "generate": m.Generate,
@@ -73,6 +31,7 @@ REQUEST_OPS: Final[Mapping[str, type[m.ClientRequest]]] = {
     "cancel": m.Cancel,
     "ping": m.Ping,
     "status": m.Status,
+    "history": m.HistoryRequest,
     "tokenize": m.TokenizeRequest,
     "embed": m.EmbedRequest,
     "warm": m.WarmRequest,
@@ -324,13 +283,16 @@ def _friendly(message: str) -> str:
 
 
 def _quote(text: str) -> str:
-    return json.dumps(_short(text, 64), ensure_ascii=False)
+    return line(json.dumps(_cut(text, 64), ensure_ascii=False), 200)
 
 
 def _short(text: str, limit: int = _MESSAGE_MAX) -> str:
-    """Bounded, and safe to encode."""
-    cut = text if len(text) <= limit else text[: limit - 1] + "…"
-    return cut.encode("utf-8", "replace").decode()
+    """As it may be shown to whoever sent it, or logged."""
+    return line(text, limit)
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def digest(request: m.Generate) -> bytes:

@@ -150,6 +150,14 @@ class Connections:
         """Those of an address that are likely to be admitted, the youngest first; all others behind them."""
         return sorted(self.of([address]), key=lambda link: now - link.since < HASTE_S)
 
+    def unknown(self, knows: Callable[[str], bool]) -> list[str]:
+        """Addresses from which only callers came that nobody knows any more."""
+        return [
+            address
+            for address, admitted in self._admitted.items()
+            if not any(knows(identity) for _, identity in admitted)
+        ]
+
     def idlers(self, now: float, kin: Callable[[str], str], *, short: bool) -> list[Link]:
         """Connections to be cut for unfinished handshakes. `kin`: the identity behind an address."""
         unfinished = self._unfinished()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -22,6 +22,7 @@ from edged.wire.auth import Peer, ban_of, peer_of
 from edged.wire.bans import ADMISSIONS, LATER, Bans
 from edged.wire.connections import COME_IN, OPERATORS, Connections
 from edged.wire.floods import Floods
+from edged.wire.guests import Guest
 from edged.wire.listeners import Listener
 
 CENSUS_S: Final = 0.05
@@ -189,7 +190,10 @@ class Door:
     def _bar(self, identity: str, now: float) -> None:
         done = self._barrier.bar(identity, now + self.bans.ban_s)
         self.counters["peers_barred"] += done
-        self._tell("peer_barred" if done else "peer_not_barred", identity=identity, seconds=self.bans.ban_s)
+        if done:
+            self._tell("peer_barred", identity=identity, seconds=self.bans.ban_s)
+        else:
+            self._tell("peer_not_barred", identity=identity)
 
     # ---- putting somebody out --------------------------------------------------------------------------------
 
@@ -206,6 +210,21 @@ class Door:
         self._cut("connections_cut", [link for link in links if link.fd == fd] or links)
         self._expel([who.address])
         self.offence(who, why, now)
+
+    @property
+    def links(self) -> list[Link]:
+        """As they were at the last look."""
+        return self._connections.links
+
+    def show_out(self, guests: Iterable[Guest], now: float, knows: Callable[[str], bool] = lambda _: True) -> int:
+        """Cuts the connections of these, and all of addresses from which only callers came that nobody `knows`."""
+        self.look(now, again=True)
+        places = {guest.place for guest in guests}
+        unknown = set(self._connections.unknown(knows))
+        return self._cut(
+            "connections_cut",
+            [link for link in self.links if (link.fd, link.inode) in places or (link.address in unknown)],
+        )
 
     def watch(self, *, anew: bool = False) -> None:
         """Notes whose bytes wait in the kernel just now, to be called often while there are suspects to be found."""

@@ -8,10 +8,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import grp
-import os
-import stat
 import time
 from collections import Counter
+from collections.abc import Collection
 from typing import Any, Final
 
 import msgspec
@@ -23,11 +22,13 @@ from edged.config import Config
 from edged.errors import ConfigError
 from edged.keyring import Keyring, Known
 from edged.messages import Priority
-from edged.places import fallback_runtime_dir
 from edged.system.links import keeps_up
 from edged.wire import sockets
-from edged.wire.auth import CONNECTION, CONTROL_DOMAIN, DOMAIN, KEY, Auth, Refusal
+from edged.wire.activation import Activated
+from edged.wire.auth import ADDRESS, CONNECTION, CONTROL_DOMAIN, DOMAIN, KEY, Auth, Refusal
+from edged.wire.directory import prepare_directory
 from edged.wire.door import Door, Offender
+from edged.wire.guests import Guests
 from edged.wire.incoming import Endless, Framed, Incoming, Reader, Subscription, descriptor, metadata
 from edged.wire.listeners import Listener, ListenError, listen
 from edged.wire.outbox import Outbox
@@ -40,13 +41,15 @@ RESTORE_S: Final = 0.5
 
 
 class Endpoints:
-    """Makes everything that listens. Raises ListenError, ConfigError."""
+    """Makes everything that listens, but for what systemd passed. Raises ListenError, ConfigError."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, activated: Activated) -> None:
         self._warnings: list[str] = []
+        self._activated = activated
         self._config = config
         self._keys = keyring.load(config)
         self._known = _by_identity(self._keys)
+        self._guests = Guests()
         self._stream_at = 0.0
         self._listeners: list[Listener] = []
         self._readers: dict[SocketName, Reader] = {}
@@ -65,6 +68,7 @@ class Endpoints:
         except BaseException:
             self._close_listeners()
             raise
+        self._warnings += activated.unknown(listener.endpoint for listener in self._listeners)
         if self._keys is None and any(listener.endpoint.startswith("tcp://") for listener in self._listeners):
             self._warnings.append("TCP without CURVE (security.allow_insecure_tcp): anybody on the network may ask")
         self._context: zmq.Context[sockets.Socket] = zmq.Context()
@@ -81,7 +85,8 @@ class Endpoints:
         self._bind_stream()
 
     def _listen(self, endpoint: str, mode: int, gid: int | None) -> Listener:
-        listener = listen(endpoint, mode=mode, gid=gid)
+        given = self._activated.take(endpoint)
+        listener = Listener(endpoint, given, None) if given else listen(endpoint, mode=mode, gid=gid)
         self._listeners.append(listener)
         return listener
 
@@ -145,8 +150,10 @@ class Endpoints:
                 self._put_out(found, now)
                 continue
             identity = metadata(found.last, "User-Id")
-            address, connection = metadata(found.last, "Peer-Address") or "", metadata(found.last, CONNECTION) or ""
-            if identity is not None and (name == "control" or self.door.heard(address, connection)):
+            address, connection = metadata(found.last, ADDRESS) or "", metadata(found.last, CONNECTION) or ""
+            if identity is None or not self._welcome(found.last, identity, now):
+                continue
+            if name == "control" or self.door.heard(address, connection):
                 return self._incoming(name, identity, found)
         return None
 
@@ -164,7 +171,7 @@ class Endpoints:
         )
 
     def _put_out(self, found: Endless, now: float) -> None:
-        address, key = metadata(found.last, "Peer-Address") or "", metadata(found.last, KEY)
+        address, key = metadata(found.last, ADDRESS) or "", metadata(found.last, KEY)
         self.door.put_out(
             descriptor(found.last),
             Offender(address, key, metadata(found.last, "User-Id") or ""),
@@ -177,8 +184,21 @@ class Endpoints:
             return "high"
         return (known and known.max_priority) or self._config.security.tcp_max_priority
 
-    def receive_subscription(self) -> Subscription | None:
-        """The next frame on `stream`, in order."""
+    def _welcome(self, frame: zmq.Frame, identity: str, now: float) -> bool:
+        """False: the key that let its sender in is no longer in force, and the connection is cut."""
+        connection, key = metadata(frame, CONNECTION) or "", metadata(frame, KEY)
+        if connection not in self._guests:
+            self._guests.came(connection, identity, key, metadata(frame, ADDRESS) or "", descriptor(frame))
+            if self._guests.crowded:
+                self.door.look(now, again=True)
+                self._guests.clear_up(self.door.links)
+        if key is None or self._keys is None or keyring.in_force(self._keys, key, identity):
+            return True
+        self.door.show_out(self._guests.these([connection]), now)
+        return False
+
+    def receive_subscription(self, now: float) -> Subscription | None:
+        """The next frame on `stream`, in order. One of a revoked key has no identity."""
         if self.stream is None:
             return None
         self.door.taking_in = time.monotonic()
@@ -188,11 +208,14 @@ class Endpoints:
             return None
         finally:
             self.door.taking_in = 0.0
+        identity = metadata(frame, "User-Id")
+        if identity is not None and not self._welcome(frame, identity, now):
+            identity = None
         return Subscription(
             data=frame.bytes,
-            identity=metadata(frame, "User-Id"),
+            identity=identity,
             connection=metadata(frame, CONNECTION),
-            address=metadata(frame, "Peer-Address") or "",
+            address=metadata(frame, ADDRESS) or "",
             key=metadata(frame, KEY),
         )
 
@@ -208,23 +231,35 @@ class Endpoints:
         if named and self.stream is not None:
             self.stream.setsockopt(zmq.UNSUBSCRIBE, topic)
 
+    def living(self, connections: Collection[str], now: float) -> list[str]:
+        """Those of them that are not gone."""
+        self.door.look(now, again=True)
+        return self._guests.living(connections, self.door.links)
+
+    def put_out(self, connections: Collection[str], why: str, now: float, *, offence: bool) -> None:
+        """Cuts them. `offence`: bans their peer for a while; else it may come back soon."""
+        guests = self._guests.these(connections)
+        self.door.show_out(guests, now)
+        if offence and guests:
+            self.door.offence(Offender(guests[0].address, guests[0].key, guests[0].identity), why, now)
+        elif guests:
+            self.door.bans.arrest(guests[0].identity, now)
+
     def rebind_stream(self, now: float) -> None:
         """After a foreign frame or a flood (protocol 4): the socket is closed and bound anew."""
         self._close_stream()
         self._stream_at = now
         self.restore_stream(now)
 
-    def rebind(self, now: float, *, control: bool = True) -> None:
+    def rebind(self, now: float) -> None:
         """All sockets closed and bound anew on the same listeners: every connection is cut, and what libzmq held for
         it is freed. Raises OSError when a socket cannot be made (no descriptor free, no memory).
 
-        Honest clients come back by themselves; what was to be sent to the old connections is dropped. `control` False:
-        not that one, which is never on TCP.
+        Honest clients come back by themselves; what was to be sent to the old connections is dropped.
         """
         self._outbox.clear()
         self.request = self._again("request", self.request)
-        if control:
-            self.control = self._again("control", self.control)
+        self.control = self._again("control", self.control)
         self._close_stream()
         self._stream_at = now
         self.restore_stream(now)
@@ -278,8 +313,7 @@ class Endpoints:
     # ---- keys ------------------------------------------------------------------------------------------------
 
     def rekey(self, keys: Keyring) -> bool:
-        """Other client keys are in force. True: one that let somebody in is gone or means another, and only `rebind`
-        ends the connections that it made."""
+        """Other client keys are in force. True: one that let somebody in is gone or means another (`cut_revoked`)."""
         if self._keys is None:
             return False
         before, self._keys = (
@@ -289,6 +323,19 @@ class Endpoints:
         self._auth.clients, self._known = keys.clients, _by_identity(keys)
         found = ((keys.clients.get(raw), was) for raw, was in before.clients.items())
         return any(known is None or known.identity != was.identity for known, was in found)
+
+    def cut_revoked(self, now: float) -> int:
+        """Connections whose key is gone, or means another now. Of those that never said a word only such as come from
+        an address where nobody else is: the others end with their first word."""
+        keys = self._keys
+        if keys is None:
+            return 0
+        gone = [
+            one
+            for one in self._guests.all()
+            if one.key is not None and not keyring.in_force(keys, one.key, one.identity)
+        ]
+        return self.door.show_out(gone, now, knows=self.knows)
 
     def knows(self, identity: str) -> bool:
         """Whether somebody may still come as this caller."""
@@ -341,18 +388,3 @@ def _group(config: Config) -> int | None:
         raise ConfigError(
             config.path, "security.group", "a group of this system", repr(config.security.group)
         ) from None
-
-
-def prepare_directory(path: str, *, private: bool) -> None:
-    """Makes it: 0700 when `private`, or for the default in /tmp, which is refused when it is not ours; else 0750.
-
-    An existing directory keeps its mode. Raises ListenError.
-    """
-    shared = path == fallback_runtime_dir()
-    try:
-        os.makedirs(path, mode=0o700 if private or shared else 0o750, exist_ok=True)
-        found = os.lstat(path)
-    except OSError as error:
-        raise ListenError(f"cannot use {path}: {error.strerror}") from error
-    if shared and (not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid()):
-        raise ListenError(f"{path} is not a directory of ours; remove it or set runtime_dir")

@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from edged.printable import line
+
 LAST = 0x10FFFF
 """The last code point."""
 
 
 class GrammarError(Exception):
     """The grammar cannot be used; the message is for its author."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(line(why, 400))
 
 
 @dataclass(frozen=True, slots=True)

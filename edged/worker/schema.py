@@ -254,7 +254,7 @@ class Converter:
     def _string(self, schema: dict[str, Any], path: str) -> Node:
         least, most = _count(schema, "minLength", path), _count(schema, "maxLength", path)
         if "format" in schema:
-            if schema["format"] not in FORMATS:
+            if not isinstance(schema["format"], str) or schema["format"] not in FORMATS:
                 raise SchemaError(path, f"keyword `format`: only {', '.join(sorted(FORMATS))} can be enforced")
             if least is not None or most is not None:
                 raise SchemaError(path, "keyword `minLength` or `maxLength` beside `format` cannot be enforced")

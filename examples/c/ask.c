@@ -2,11 +2,13 @@
  *
  *     cc -O2 -Wall -Wextra -o ask ask.c -lzmq
  *     ./ask ipc:///run/edged/request.sock "Why is the sky blue?"
+ *     ./ask tcp://box:5555 "Why is the sky blue?" kitchen.key_secret server.key
  *
- * The id is made once. Whatever goes wrong (no answer, silence, a gap, a retryable error, the daemon killed and started
- * again) the same request with the same id is sent again over a fresh socket: the daemon runs it once, and answers a
- * repetition with a ticket, a snapshot of the text so far, and the rest. Another topic in the ticket means that it had
- * to begin anew. Exit status: 0 the whole text was printed, 1 an error reply, 2 usage, 3 no answer in time, 130 Ctrl-C. */
+ * The two files are what `edgectl keys client kitchen --out DIR` writes on the box. The id is made once. Whatever goes
+ * wrong (no answer, silence, a gap, a retryable error, the daemon killed and started again) the same request with the
+ * same id is sent again over a fresh socket: the daemon runs it once, and answers a repetition with ticket, snapshot and
+ * rest. Another topic in the ticket: it had to begin anew. Exit status: 0 the whole text was printed, 1 an error reply,
+ * a text cut off or a key that is not known, 2 usage, 3 no answer in time, 130 Ctrl-C. */
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -28,6 +30,7 @@ struct stream {
     size_t printed;   /* bytes of its text */
     long seq;         /* number of its last event, -1: none yet */
     long pause_ms;    /* before the next try */
+    char keys[3][41]; /* in Z85: public, secret, and that of the box, in the order of ZMQ_CURVE_PUBLICKEY… */
 };
 
 static int64_t now_ms(void) {
@@ -119,8 +122,7 @@ static enum outcome failed(struct stream *s, const char *error) {
 
 /* One message of the daemon. DONE and FAILED are final, AGAIN asks for another try, -1 for the next message. */
 static int take(struct stream *s, const char *json) {
-    const char *error = value(json, "error");
-    if (error) return (int)failed(s, error);
+    if (value(json, "error")) return (int)failed(s, value(json, "error"));
     char *type = string(json, "type"), *text = string(json, "text"), *topic = string(json, "topic");
     long seq = number(json, "seq", -1);
     int result = -1;
@@ -135,12 +137,20 @@ static int take(struct stream *s, const char *json) {
     } else if (*type) {
         s->seq = seq;
         if (!strcmp(type, "token")) print_from(s, text, 0);
-        if (!strcmp(type, "end")) print_from(s, text, s->printed), result = DONE;
+        int cut = strstr(json, "\"finish_reason\":\"cancelled\"") || strstr(json, "\"finish_reason\":\"deadline\"");
+        if (!strcmp(type, "end")) print_from(s, text, s->printed), result = cut ? FAILED : DONE;
     }
     free(type), free(text), free(topic);
     return result;
 }
 
+static int read_key(const char *path, const char *format, char key[41]) { /* from the line that `format` fits */
+    char line[256] = "";
+    FILE *file = fopen(path, "r");
+    while (file && sscanf(line, format, key) != 1 && fgets(line, sizeof line, file)) {}
+    if (file) fclose(file);
+    return strlen(key) == 40 || (fprintf(stderr, "%s: no such key\n", path), 0);
+}
 static void cancel(void *socket, const char *id) {
     char body[128];
     int length = snprintf(body, sizeof body, "{\"op\":\"cancel\",\"id\":\"%s\"}", id), linger = 1000;
@@ -151,20 +161,28 @@ static void cancel(void *socket, const char *id) {
 
 /* One try over a socket of its own. */
 static enum outcome attempt(void *context, const char *endpoint, const char *body, struct stream *s, int64_t until) {
-    void *socket = zmq_socket(context, ZMQ_DEALER);
+    void *socket = zmq_socket(context, ZMQ_DEALER), *monitor = zmq_socket(context, ZMQ_PAIR);
     int no_linger = 0, result = -1;
-    zmq_setsockopt(socket, ZMQ_LINGER, &no_linger, sizeof no_linger);
-    s->pause_ms = PAUSE_MS;
-    if (zmq_connect(socket, endpoint)) { perror(endpoint); zmq_close(socket); return FAILED; }
-    zmq_send(socket, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT);
-    zmq_send(socket, body, strlen(body), ZMQ_DONTWAIT);
+    char name[64];
+    snprintf(name, sizeof name, "inproc://%p", socket);
+    zmq_socket_monitor(socket, name, ZMQ_EVENT_HANDSHAKE_FAILED_AUTH), zmq_connect(monitor, name);
+    zmq_setsockopt(socket, ZMQ_LINGER, &no_linger, sizeof no_linger), s->pause_ms = PAUSE_MS;
+    for (int n = 0; n < 3 && *s->keys[n]; n++) zmq_setsockopt(socket, ZMQ_CURVE_PUBLICKEY + n, s->keys[n], 41);
+    if (zmq_connect(socket, endpoint)) { perror(endpoint); result = FAILED; }
+    zmq_send(socket, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT), zmq_send(socket, body, strlen(body), ZMQ_DONTWAIT);
     while (result < 0) {
         int64_t left = until - now_ms();
-        zmq_pollitem_t item = {socket, 0, ZMQ_POLLIN, 0};
-        int ready = left <= 0 ? 0 : zmq_poll(&item, 1, left < SILENCE_MS ? left : SILENCE_MS);
+        zmq_pollitem_t items[] = {{socket, 0, ZMQ_POLLIN, 0}, {monitor, 0, ZMQ_POLLIN, 0}};
+        int ready = left <= 0 ? 0 : zmq_poll(items, 2, left < SILENCE_MS ? left : SILENCE_MS);
         if (interrupted) cancel(socket, s->id);
         if (ready <= 0 || interrupted) { result = AGAIN; break; }
-        for (int more = 1; more;) { /* the last frame is the body */
+        if (items[1].revents) { /* refused, and libzmq does not try again by itself; 400: it would be in vain */
+            uint16_t told[3] = {0}; /* the event, then its value in the order of this machine's bytes */
+            zmq_recv(monitor, told, sizeof told, ZMQ_DONTWAIT);
+            if ((result = told[1] == 400 || told[2] == 400 ? FAILED : AGAIN) == FAILED)
+                fprintf(stderr, "[%s does not know this key]\n", endpoint);
+        }
+        for (int more = items[0].revents; more;) { /* the last frame is the body */
             zmq_msg_t frame;
             zmq_msg_init(&frame);
             if (zmq_msg_recv(&frame, socket, 0) < 0) break;
@@ -175,13 +193,16 @@ static enum outcome attempt(void *context, const char *endpoint, const char *bod
             zmq_msg_close(&frame);
         }
     }
-    zmq_close(socket);
+    zmq_socket_monitor(socket, NULL, 0), zmq_close(monitor), zmq_close(socket);
     return (enum outcome)result;
 }
 
 int main(int argc, char **argv) {
-    if (argc != 3) { fprintf(stderr, "usage: %s ENDPOINT PROMPT\n", argv[0]); return 2; }
-    struct stream s = {"", "", 0, -1, 0};
+    struct stream s = {.seq = -1};
+    if (argc != 3 && argc != 5) return fprintf(stderr, "usage: %s ENDPOINT PROMPT [KEY SERVER_KEY]\n", argv[0]), 2;
+    if (argc == 5 && !read_key(argv[3], " public-key = \"%40[^\"]", s.keys[0])) return 2;
+    if (argc == 5 && !read_key(argv[3], " secret-key = \"%40[^\"]", s.keys[1])) return 2;
+    if (argc == 5 && !read_key(argv[4], " public-key = \"%40[^\"]", s.keys[2])) return 2;
     snprintf(s.id, sizeof s.id, "c-%ld-%lld", (long)getpid(), (long long)now_ms());
     char *body = request_body(s.id, argv[2]);
     void *context = zmq_ctx_new();
@@ -193,8 +214,7 @@ int main(int argc, char **argv) {
         result = attempt(context, argv[1], body, &s, until);
         for (; result == AGAIN && s.pause_ms > 0 && !interrupted && now_ms() < until; s.pause_ms -= 100) usleep(100000);
     }
-    zmq_ctx_term(context);
-    free(body);
+    zmq_ctx_term(context), free(body);
     if (result == DONE) putchar('\n');
     return interrupted ? 130 : result == DONE ? 0 : result == FAILED ? 1 : 3;
 }

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from edged.keyfile import to_z85
 from edged.keyring import Clients, Known
-from edged.wire.auth import CONNECTION, CONTROL_DOMAIN, DOMAIN, KEY, Auth, Peer, peer_of
+from edged.wire.auth import ADDRESS, CONNECTION, CONTROL_DOMAIN, DOMAIN, KEY, Auth, Peer, peer_of
 
 IPC = b"localhost:1000:1001:4321"
 
@@ -56,16 +56,20 @@ def status(answer: list[bytes] | None) -> bytes:
     return code
 
 
-def connection(answer: list[bytes] | None) -> str:
-    """The X-Conn of the metadata, read as ZMTP 3.1 says."""
+def metadata(answer: list[bytes] | None) -> dict[str, str]:
+    """Read as ZMTP 3.1 says."""
     assert answer is not None
-    data = answer[-1]
-    name = data[1 : 1 + data[0]]
-    (length,) = struct.unpack_from(">I", data, 1 + data[0])
-    value = data[5 + data[0] :]
-    assert name == CONNECTION.encode()
-    assert len(value) == length
-    return value.decode()
+    data, found = answer[-1], {}
+    while data:
+        name, (length,) = data[1 : 1 + data[0]], struct.unpack_from(">I", data, 1 + data[0])
+        at = 5 + data[0]
+        assert len(data) >= at + length
+        found[name.decode()], data = data[at : at + length].decode(), data[at + length :]
+    return found
+
+
+def connection(answer: list[bytes] | None) -> str:
+    return metadata(answer)[CONNECTION]
 
 
 def test_on_ipc_the_caller_is_the_uid() -> None:
@@ -77,6 +81,20 @@ def test_on_ipc_the_caller_is_the_uid() -> None:
 def test_every_connection_has_a_number_of_its_own() -> None:
     one = auth()
     assert len({connection(one.answer(ask(), 0.0)) for _ in range(300)}) == 300
+
+
+def test_every_name_that_is_believed_is_said_for_everybody() -> None:
+    """What is left open here the peer's own READY fills."""
+    for one, asked in (
+        (auth(), ask()),
+        (auth(), ask(domain=CONTROL_DOMAIN)),
+        (auth(allow_tcp=True), ask(b"10.0.0.7")),
+        (auth(clients=CLIENTS), curve(ADA)),
+    ):
+        said = metadata(one.answer(asked, 0.0))
+        assert set(said) == {CONNECTION, KEY, ADDRESS}
+        assert said[KEY] == (to_z85(ADA) if ADA in asked else "")
+        assert said[ADDRESS] == asked[5].decode()
 
 
 def test_tcp_only_where_it_is_allowed() -> None:
@@ -133,7 +151,7 @@ def test_with_a_key_the_caller_is_its_owner() -> None:
         answer = one.answer(curve(raw), 0.0)
         assert status(answer) == b"200"
         assert answer[6] == identity
-        assert answer[7].endswith(KEY.encode() + struct.pack(">I", 40) + to_z85(raw).encode())
+        assert metadata(answer)[KEY] == to_z85(raw)
     assert one.refused is None
 
 

@@ -445,6 +445,26 @@ def test_connectable():
     assert of("tcp://10.0.0.1:5555") == "tcp://10.0.0.1:5555"
 
 
+def test_a_directory_that_is_closed_to_us_is_where_the_service_is(monkeypatch, tmp_path):
+    """/run/edged is for the service's group: that is said, and not that nothing runs elsewhere."""
+    system = tmp_path / "system"
+    stat = os.stat
+
+    def closed(path, *rest, **more):
+        if str(path).startswith(str(system)):
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, *rest, **more)
+
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "own"))
+    monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
+    monkeypatch.setattr(reach, "SYSTEM_DIR", str(system))
+    settings = reach.config.parse({}, "test")
+    assert reach.connectable(settings) == f"ipc://{tmp_path}/own/edged/request.sock"
+    monkeypatch.setattr(os, "stat", closed)
+    assert reach.connectable(settings) == f"ipc://{system}/request.sock"
+    assert "no permission for" in reach.unreachable(reach.connectable(settings))
+
+
 def test_help_documents_the_exit_statuses():
     done = subprocess.run([*EDGECTL, "--help"], check=True, capture_output=True, text=True, timeout=60)
     assert "3 nothing answered" in " ".join(done.stdout.split())

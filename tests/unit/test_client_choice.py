@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from edged.client.choice import Choice, Health, ordered
+from edged.client.choice import CUT_S, Choice, Health, ordered
+from edged.client.errors import CUT, KEY_UNKNOWN, KEYS_WANTED, NoAnswer, NotAdmitted
 from edged.client.steps import Pace
 
 PACE = Pace()
@@ -81,3 +82,40 @@ def test_health_is_shared_and_fades():
     choice(health=health).silent("a", 200)
     choice(health=health).answered("a")
     assert choice(health=health).next(201) == ("a", 201)
+
+
+def test_who_refuses_the_connection_is_left_out_after_a_second_try():
+    c = choice(["a"])
+    assert c.barred("a", 0.0, KEY_UNKNOWN) is None
+    assert c.next(0.0)[1] < 1.0
+    error = c.barred("a", 1.0, KEY_UNKNOWN)
+    assert isinstance(error, NotAdmitted)
+    assert isinstance(error, NoAnswer)
+    assert (error.reason, error.endpoints) == (KEY_UNKNOWN, "a")
+    assert "a refuses the connection: it does not know this key" in str(error)
+
+
+def test_the_others_are_asked_meanwhile():
+    c = choice(["a", "b"])
+    assert c.barred("a", 0.0, KEYS_WANTED) is None
+    assert c.barred("a", 1.0, KEYS_WANTED) is None
+    assert c.out("a")
+    assert c.next(100.0)[0] == "b"
+    assert type(c.silence(1.0)) is NoAnswer
+    assert c.barred("b", 101.0, KEY_UNKNOWN) is None
+    assert isinstance(c.barred("b", 102.0, KEY_UNKNOWN), NotAdmitted)
+
+
+def test_a_cut_handshake_may_be_a_box_that_starts():
+    c = choice(["a"])
+    at = 0.0
+    while at < CUT_S:
+        assert c.barred("a", at, CUT) is None
+        at = c.next(at)[1]
+    assert isinstance(c.silence(5.0), NotAdmitted)
+    assert isinstance(c.barred("a", at, CUT), NotAdmitted)
+    again = choice(["a"])
+    again.barred("a", 0.0, CUT)
+    again.answered("a")
+    assert type(again.silence(5.0)) is NoAnswer
+    assert again.barred("a", CUT_S + 1, CUT) is None

@@ -6,8 +6,9 @@ import math
 
 import pytest
 
-from edged.client import Anew, Busy, NoAnswer, Piece, Result, WorkerLost
-from edged.client.steps import Heard
+from edged.client import STARTING, Anew, Busy, NoAnswer, NotAdmitted, Piece, Result, WorkerLost
+from edged.client.errors import CUT, KEY_UNKNOWN
+from edged.client.steps import Heard, Lost
 from unit.client_rig import PACE, RESULT, call, exchange
 
 A, B = "ipc:///a/request.sock", "ipc:///b/request.sock"
@@ -517,3 +518,52 @@ def test_call_cut_or_unreachable_goes_elsewhere():
     rig.lose("ping")
     rig.wait_for("ping")
     assert rig.now < 1
+
+
+def test_a_refusal_that_is_repeated_is_told():
+    rig = exchange(retry=True)
+    rig.refuse("loading", retry_after_ms=400)
+    (told,) = rig.machine.events
+    assert (told.code, told.message) == ("loading", "m")
+    assert 0.4 <= told.after_s <= 0.5
+    rig.wait_for("generate")
+
+
+@pytest.mark.parametrize("code", ["loading", "unavailable", "shutting_down", "busy", "overheated", "worker_lost"])
+def test_only_what_a_restarting_box_says(code):
+    rig = exchange(retry=STARTING)
+    rig.refuse(code, retry_after_ms=400)
+    if code in ("loading", "unavailable", "shutting_down"):
+        assert rig.machine.outcome is None
+        rig.wait_for("generate")
+    else:
+        assert rig.machine.outcome.code == code
+    one = call("result", patient=STARTING)
+    one.refuse(code, "result")
+    assert (one.machine.outcome is None) == (code in STARTING)
+
+
+@pytest.mark.parametrize("at", ["generate", "probe"])
+def test_a_connection_that_is_refused_ends_it(at):
+    """Also in mid-stream, where a key was revoked."""
+    rig = exchange()
+    what = "generate"
+    if at == "probe":
+        rig.ticket()
+        rig.wait_for("result")
+        what = "result"
+    for number in range(2):
+        rig.do(rig.machine.feed(Lost(rig.line(what if number == 0 else "generate"), KEY_UNKNOWN), rig.now))
+        if number == 0:
+            rig.wait_for("generate")
+    assert isinstance(rig.machine.outcome, NotAdmitted)
+
+
+def test_a_handshake_cut_after_it_was_let_in_is_a_restart():
+    rig = exchange()
+    rig.ticket()
+    for _ in range(30):
+        rig.do(rig.machine.feed(Lost(rig.line("generate"), CUT), rig.now))
+        assert rig.machine.outcome is None
+        rig.wait_for("generate")
+        rig.ticket()

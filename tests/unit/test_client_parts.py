@@ -122,7 +122,7 @@ def test_a_client_machine_needs_zmq_and_msgspec_only():
     of_zmq = {"cython_runtime", "typing_extensions"}  # the second only where it happens to be installed
     assert {name for name in foreign if not name.startswith("_")} - of_zmq == {"zmq", "msgspec", "edged"}
     ours = {name for name in loaded if name.startswith("edged.") and not name.startswith("edged.client")}
-    assert ours == {"edged.places"}
+    assert ours == {"edged.places", "edged.keyfile", "edged.keypair"}
     assert "asyncio" not in loaded
     assert then == "True"
 

@@ -47,9 +47,12 @@ PURE_WORKER = tuple(
 PURE_WATCHDOG = (
     *(f"edged.watchdog.{name}" for name in ("budget", "change", "descent", "fit", "happenings", "readings", "stall")),
     *(f"edged.watchdog.{name}" for name in ("ladder", "pacing", "policy", "stair")),
-    *(f"edged.watchdog.{name}" for name in ("alarms", "back", "refusal", "spare", "thresholds")),
+    *(f"edged.watchdog.{name}" for name in ("alarms", "back", "care", "refusal", "spare", "thresholds")),
     *(f"edged.wire.{name}" for name in ("bans", "connections", "outbox")),
     "edged.observe.watch",
+    "edged.observe.metrics",
+    "edged.observe.sentence",
+    "edged.observe.history",
 )
 PURE_CLIENT = tuple(
     f"edged.client.{name}"
@@ -70,19 +73,25 @@ ONLY_IN = {
         "edged.wire.endpoints",
         "edged.wire.incoming",
         "edged.daemon",
+        "edged.waiting",
         "edged.keypair",
         *CLIENT_SOCKETS,
     ),
+    "systemd": ("edged.system.notify",),
     "jinja2": ("edged.worker.chat",),
     "sqlite3": ("edged.transcripts",),
     "click": ("edged.cli",),
     "readline": ("edged.cli.lineedit",),
+    "rich": ("edged.cli.top",),
     "edged.cli": ("edged.cli",),
+    "edged.doctor": ("edged.doctor", "edged.cli"),
+    "prometheus_client": ("edged.observe.exposition",),
 }
 """Imported name → the only modules (or packages, with what lies below) that may."""
 
 NEVER = {
     "edged.cli": ("edged.broker", "edged.daemon", "edged.wire", "edged.worker"),
+    "edged.doctor": ("edged.broker", "edged.daemon", "edged.wire", "edged.worker"),
     "edged.daemon": ("edged.worker",),
     "edged.broker": ("edged.worker",),
     "edged.wire": ("edged.worker",),
@@ -170,11 +179,16 @@ def test_the_checker_sees_each_rule_broken():
         ("edged.wire.codec", "import zmq"),
         ("edged.wire.codec", "def late():\n    from zmq.utils import z85"),
         ("edged.worker.sampler", "import jinja2.sandbox"),
+        ("edged.serviceside", "from systemd import daemon"),
         ("edged.config", "import click"),
         ("edged.broker.sessions", "import sqlite3"),
         ("edged.daemon", "import sqlite3"),
         ("edged.daemon", "from edged.cli import output"),
         ("edged.cli.chat", "import readline"),
+        ("edged.daemon", "from edged import doctor"),
+        ("edged.doctor.service", "from edged.wire import codec"),
+        ("edged.observe.metrics", "import prometheus_client"),
+        ("edged.cli.status", "from rich.table import Table"),
         ("edged.cli.requests", "from edged.broker.table import Table"),
         ("edged.cli.status", "from edged.wire import codec"),
         ("edged.daemon", "from edged import worker"),

@@ -213,6 +213,11 @@ def test_a_directory_that_everybody_may_write_is_told(home):
     warnings = load().warnings
     assert any("everybody may write" in warning for warning in warnings)
     assert any("has secret keys" in warning for warning in warnings)
+    (home / "clients").chmod(0o755)
+    (home / "clients/ada.key").chmod(0o666)
+    warnings = load().warnings
+    assert any("everybody may write a key in" in warning for warning in warnings)
+    assert not any("ada" in warning for warning in warnings), "who may come in is nobody's business"
 
 
 def test_the_system_s_places_go_first(home, tmp_path, monkeypatch):

@@ -106,7 +106,7 @@ def test_a_line_is_bounded_and_stays_one_line(pipe):
 def test_under_the_journal_priority_stands_for_time_and_level(pipe, monkeypatch):
     at = os.fstat(pipe[1])
     monkeypatch.setenv("JOURNAL_STREAM", f"{at.st_dev}:{at.st_ino}")
-    log = Log("debug", pipe[1])
+    log = Log("debug", pipe[1], journal="/nowhere")
     for level in logging.LEVELS:
         getattr(log, level)("event", n=1)
     assert drain(pipe[0]) == "<7>event n=1\n<6>event n=1\n<4>event n=1\n<3>event n=1\n"

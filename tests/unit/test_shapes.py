@@ -13,7 +13,8 @@ from edged.broker.table import Request
 from edged.config import Limits
 from edged.errors import Code
 from edged.messages import FunctionCall, Generate, Sampling, Shape, TokenLogprob, ToolCall, TopLogprob
-from edged.wire.codec import FEATURES, RejectedError, decode
+from edged.wire.codec import RejectedError, decode
+from edged.wire.features import FEATURES
 
 LIMITS = Limits()
 TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}

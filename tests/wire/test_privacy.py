@@ -20,6 +20,7 @@ from edged.config import parse
 from edged.messages import Generate
 from edged.observe.log import Log
 from edged.subscriptions import Subscriptions
+from edged.wire.activation import Activated
 from edged.wire.codec import Encoder
 from edged.wire.endpoints import Endpoints
 from wire.conftest import Stranger
@@ -119,9 +120,9 @@ class _Naive(Subscriptions):
     """A daemon that drops the foreign frame and goes on approving: what must be told apart."""
 
     def read(self, now: float) -> None:
-        while (frame := self._endpoints.receive_subscription()) is not None:
+        while (frame := self._endpoints.receive_subscription(now)) is not None:
             if frame.data[:1] == b"\1":
-                self._subscribe(frame.data[1:], frame.identity, frame.connection, now)
+                self._subscribe(frame.data[1:], frame, now)
 
 
 def _one_gap(tmp_path: Path, reader: type[Subscriptions]) -> int:
@@ -130,7 +131,7 @@ def _one_gap(tmp_path: Path, reader: type[Subscriptions]) -> int:
     tiny_gguf(tmp_path / "m.gguf")
     places = {"runtime_dir": str(tmp_path / "run"), "state_dir": str(tmp_path / "state")}
     config = parse({**places, "model": {"path": str(tmp_path / "m.gguf")}, "security": {"ban_s": 0}}, "test")
-    endpoints = Endpoints(config)
+    endpoints = Endpoints(config, Activated())
     broker = Broker(config, Encoder("test"), lambda: secrets.token_hex(16), lambda: 1)
     broker.worker_ready("m", 4, "", 0.0)
     subscriptions = reader(endpoints, broker.topics, lambda _i, _n: None, Log("error"), Counter())

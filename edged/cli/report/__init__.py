@@ -1,0 +1,1 @@
+"""`edgectl report`: one self-contained page about the box."""

@@ -1,0 +1,1 @@
+"""`edgectl top`: the box on a full screen."""

@@ -1,0 +1,237 @@
+"""Who may read, change and use what: configuration, state (which holds text), sockets, keys; and whether the user who
+asks may use the service.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Final
+
+from msgspec import Struct
+
+from edged import places
+from edged.doctor import finding, owners
+from edged.doctor.box import Box
+from edged.doctor.finding import Finding
+
+PERMISSIONS: Final = "permissions"
+GROUPS: Final = "groups"
+KEYS: Final = "keys"
+
+SERVER_KEY: Final = "/etc/edged/keys/server.key_secret"
+CLIENTS: Final = "/etc/edged/clients"
+
+
+class Held(Struct, frozen=True):
+    """A file or directory of the service. `forbidden`: bits that its mode should not have; `mode` None: denied.
+
+    That others may write is an error; that they may read is one where text or a socket lies open (`grave`).
+    """
+
+    path: str
+    what: str
+    forbidden: int
+    why: str
+    mode: int | None
+    owner: int = 0
+    grave: bool = True
+
+
+# ---- permissions --------------------------------------------------------------------------------------------------
+
+
+def check_permissions(box: Box) -> list[Finding]:
+    runtime, state = box.runtime_dir, box.state_dir
+    text = "it holds prompts and answers"
+    config = box.config.path if box.config.path != "defaults" else ""
+    wanted = [
+        (config, "configuration", 0o022, "whoever may write it chooses the model, and who may ask"),
+        (os.path.dirname(config), "its directory", 0o002, "whoever may write there can replace the configuration"),
+        (state, "state directory", 0o027, text),
+        (os.path.join(state, "sessions.db"), "transcripts", 0o077, text),
+        (os.path.join(state, "kv"), "snapshots", 0o077, text),
+        (runtime, "runtime directory", 0o002, "whoever may write there can put a socket of their own in its place"),
+        (os.path.join(runtime, "request.sock"), "request socket", 0o007, "every local user may ask"),
+        (os.path.join(runtime, "stream.sock"), "stream socket", 0o007, "every local user may listen"),
+        (os.path.join(runtime, "control.sock"), "control socket", 0o007, "every local user may drain and reload it"),
+        (box.config.model_path, "model", 0o022, "whoever may write it can have the worker load anything"),
+    ]
+    seen = [_held(box, *one) for one in wanted if one[0]]
+    service = owners.user(box) if box.installed else None
+    blocked = owners.barred(box, config) if config else ""
+    return judge_permissions(
+        [one for one in seen if one is not None], None if service is None else service.uid, state, blocked
+    )
+
+
+def _held(box: Box, path: str, what: str, forbidden: int, why: str) -> Held | None:
+    """None: it is not there."""
+    try:
+        status = os.stat(box.path(path))
+    except FileNotFoundError:
+        return None
+    except OSError:
+        return Held(path, what, forbidden, why, None)
+    sticky = status.st_mode & stat.S_ISVTX
+    forbidden = forbidden & ~0o022 if sticky else forbidden
+    grave = not stat.S_ISDIR(status.st_mode) or what == "snapshots"
+    return Held(path, what, forbidden, why, stat.S_IMODE(status.st_mode), status.st_uid, grave)
+
+
+def judge_permissions(seen: list[Held], service: int | None, state: str, blocked: str) -> list[Finding]:
+    """`service`: the uid of the service's user, if it is one of the system's. `blocked`: why it cannot read its
+    configuration."""
+    out = []
+    if blocked:
+        do = "sudo chgrp edged /etc/edged/config.yaml; sudo chmod 0640 /etc/edged/config.yaml"
+        out.append(finding.error(PERMISSIONS, f"configuration: {blocked}", "the service does not start with it", do))
+    hidden = [one.path for one in seen if one.mode is None]
+    for one in seen:
+        if one.mode is not None and one.mode & one.forbidden:
+            what = f"{one.what} {one.path} is {one.mode:04o}"
+            do = f"sudo chmod {one.mode & ~one.forbidden:04o} {one.path}"
+            make = finding.error if one.grave or one.mode & one.forbidden & 0o022 else finding.warning
+            out.append(make(PERMISSIONS, what, one.why, do))
+        if service is not None and one.path == state and one.owner != service:
+            what = f"state directory {one.path} belongs to user {one.owner}, the service is user {service}"
+            do = f"sudo chown -R edged:edged {one.path}"
+            out.append(finding.error(PERMISSIONS, what, "it cannot write there", do))
+    if hidden:
+        out.append(
+            finding.unknown(PERMISSIONS, f"not allowed to look at {', '.join(hidden)}", do="sudo edgectl doctor")
+        )
+    good = sum(one.mode is not None for one in seen)
+    return out or [finding.ok(PERMISSIONS, f"{good} files and directories are closed to others")]
+
+
+# ---- the user who asks --------------------------------------------------------------------------------------------
+
+
+class Asker(Struct, frozen=True):
+    """`member`: the group file says so; `now`: this login has it. `group` "": no such socket."""
+
+    name: str
+    root: bool
+    socket: str
+    group: str
+    allowed: bool
+    member: bool = False
+
+
+def check_groups(box: Box) -> list[Finding]:
+    if not box.here:
+        return [finding.info(GROUPS, "who may ask is looked at on the box itself")]
+    name = os.environ.get("SUDO_USER") or os.environ.get("USER") or str(os.getuid())
+    sockets = {"request": box.config.request_endpoints[0], "control": box.config.control_endpoint}
+    ends = {socket: box.endpoint(socket, endpoint) for socket, endpoint in sockets.items()}
+    askers = [_asker(box, name, socket, end.removeprefix("ipc://")) for socket, end in ends.items() if "ipc:" in end]
+    return judge_groups(askers)
+
+
+def _asker(box: Box, name: str, socket: str, path: str) -> Asker:
+    root = os.geteuid() == 0
+    try:
+        gid = os.stat(path).st_gid
+    except FileNotFoundError:
+        return Asker(name, root, socket, "", allowed=False)
+    except PermissionError:  # the directory is for the group too
+        gid = os.stat(os.path.dirname(path)).st_gid
+    group = owners.group_name(box, gid)
+    member = gid in owners.members(box, name)
+    return Asker(name, root, socket, group, allowed=os.access(path, os.W_OK), member=member)
+
+
+def judge_groups(askers: list[Asker]) -> list[Finding]:
+    there = [asker for asker in askers if asker.group]
+    if not there:
+        return [finding.info(GROUPS, "there are no sockets: the service does not run")]
+    out = []
+    for asker in there:
+        if asker.allowed:
+            continue
+        who = f"{asker.name} may not use the {asker.socket} socket"
+        make = finding.warning if asker.socket == "request" else finding.info
+        why = "needed to ask" if asker.socket == "request" else "only operators need it: drain, reload, requests"
+        if asker.member:
+            out.append(make(GROUPS, f"{who} yet", f"in group {asker.group} since this login began", "log in anew"))
+        else:
+            out.append(make(GROUPS, who, why, f"sudo adduser {asker.name} {asker.group}, then log in anew"))
+    if out:
+        return out
+    if there[0].root:
+        groups = " and ".join(dict.fromkeys(asker.group for asker in there))
+        return [finding.ok(GROUPS, f"root may use the sockets; others need group {groups}")]
+    return [finding.ok(GROUPS, f"{there[0].name} may use the sockets")]
+
+
+# ---- keys ---------------------------------------------------------------------------------------------------------
+
+
+class Keys(Struct, frozen=True):
+    """`secret`: mode of the server's secret key; None: there is none, or it is denied. `tcp`: endpoints in the open."""
+
+    tcp: list[str]
+    insecure: bool
+    path: str
+    there: bool
+    secret: int | None
+    clients: int | None
+    bad: list[str]  # client files that others may write
+
+
+def check_keys(box: Box) -> list[Finding]:
+    security = box.config.security
+    path = security.server_key or (places.server_key() if box.here else SERVER_KEY)
+    directory = security.clients_dir or (places.clients_dir() if box.here else CLIENTS)
+    names, bad = _clients(box, directory)
+    secret, there = None, box.exists(path)
+    try:
+        secret = stat.S_IMODE(os.stat(box.path(path)).st_mode)
+    except PermissionError:
+        there = True
+    except OSError:
+        pass
+    tcp = [end for end in [*box.config.request_endpoints, *box.config.stream_endpoints] if end.startswith("tcp://")]
+    return judge_keys(Keys(tcp, security.allow_insecure_tcp, path, there, secret, names, bad))
+
+
+def _clients(box: Box, directory: str) -> tuple[int | None, list[str]]:
+    """How many keys there are, and which others may write; None: not to be seen."""
+    try:
+        names = sorted(name for name in os.listdir(box.path(directory)) if name.endswith(".key"))
+        paths = [os.path.join(directory, name) for name in names]
+        return len(names), [path for path in paths if os.stat(box.path(path)).st_mode & 0o022]
+    except FileNotFoundError:
+        return 0, []
+    except OSError:
+        return None, []
+
+
+def judge_keys(keys: Keys) -> list[Finding]:
+    out = []
+    if keys.secret is not None and keys.secret & 0o077:
+        what = f"{keys.path} is {keys.secret:04o}"
+        do = f"sudo chmod 0600 {keys.path}; make a new one if others may have read it: edgectl keys server"
+        out.append(finding.error(KEYS, what, "whoever has the secret key can play this box", do))
+    if keys.bad:
+        why = "whoever may write a key file lets in whom they like"
+        out.append(finding.error(KEYS, f"others may write {', '.join(keys.bad)}", why, "sudo chmod go-w FILE"))
+    if keys.tcp and not keys.there:
+        what = f"{', '.join(dict.fromkeys(keys.tcp))} without keys"
+        if keys.insecure:
+            why = "everybody who reaches the port may use the model and read along (security.allow_insecure_tcp)"
+            out.append(finding.warning(KEYS, what, why, "edgectl keys server, then edgectl keys client NAME"))
+        else:
+            do = "edgectl keys server"
+            out.append(finding.error(KEYS, what, "the daemon refuses to start like this", do))
+    if keys.tcp and keys.there and keys.clients == 0:
+        do = "edgectl keys client NAME, for each device"
+        out.append(finding.warning(KEYS, "no client has a key: nobody gets in over TCP", do=do))
+    if out:
+        return out
+    if not keys.tcp:
+        return [finding.ok(KEYS, "none needed: nothing listens on TCP")]
+    if keys.secret is None or keys.clients is None:
+        return [finding.unknown(KEYS, "the keys may not be looked at", do="sudo edgectl doctor")]
+    return [finding.ok(KEYS, f"one of this box, {keys.clients} of clients")]

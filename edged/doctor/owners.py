@@ -1,0 +1,67 @@
+"""Who may read and write what: the service's user and groups by the box's own passwd and group files. No files are
+opened; what root may do is no test of what the service may.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import Final
+
+from msgspec import Struct
+
+from edged.doctor.box import Box
+
+USER: Final = "edged"
+
+
+class User(Struct, frozen=True):
+    name: str
+    uid: int
+    groups: frozenset[int]
+
+
+def user(box: Box, name: str = USER) -> User | None:
+    rows = (line.split(":") for line in (box.text("etc/passwd") or "").splitlines())
+    row = next((row for row in rows if row[0] == name and len(row) > 3 and (row[2] + row[3]).isdigit()), None)
+    return None if row is None else User(name, int(row[2]), frozenset({int(row[3]), *members(box, name)}))
+
+
+def members(box: Box, name: str) -> set[int]:
+    """The groups that the user was added to."""
+    rows = (line.split(":") for line in (box.text("etc/group") or "").splitlines())
+    return {int(row[2]) for row in rows if len(row) > 3 and row[2].isdigit() and name in row[3].split(",")}
+
+
+def group_name(box: Box, gid: int) -> str:
+    rows = (line.split(":") for line in (box.text("etc/group") or "").splitlines())
+    return next((row[0] for row in rows if len(row) > 2 and row[2] == str(gid)), str(gid))
+
+
+def may(who: User, status: os.stat_result, wanted: int) -> bool:
+    """`wanted`: of 4 (read), 2 (write), 1 (pass)."""
+    if who.uid == 0:
+        return True
+    mode = status.st_mode
+    if status.st_uid == who.uid:
+        return bool(mode >> 6 & wanted == wanted)
+    return bool(mode >> (3 if status.st_gid in who.groups else 0) & wanted == wanted)
+
+
+def barred(box: Box, path: str) -> str:
+    """Why the service cannot read a file, in words; "" when it can, or nothing is known."""
+    service = user(box) if box.installed else None
+    if service is None:
+        return ""
+    at = ""
+    for part in path.strip("/").split("/"):
+        at += f"/{part}"
+        try:
+            status = os.stat(box.path(at))
+        except OSError:
+            return ""
+        wanted = 1 if stat.S_ISDIR(status.st_mode) else 4
+        if not may(service, status, wanted):
+            what = "pass" if wanted == 1 else "read"
+            return f"user {service.name} may not {what} {at}"
+    return ""
