@@ -35,7 +35,7 @@ BREATH_S: Final = 0.0001
 """After arming, for libzmq to accept; it bounds what this thread costs in a storm."""
 
 _EPOLL_CTL_MOD: Final = 3
-_TARGET: Final = re.compile(r"tfd:\s*(\d+) events:\s*[0-9a-f]+ data:\s*([0-9a-f]+)")
+_TARGET: Final = re.compile(r"tfd:\s*(\d+) events:\s*[0-9a-f]+ data:\s*([0-9a-f]+)\s+pos:\s*\d+ ino:([0-9a-f]+)")
 
 
 class _Event(ctypes.Structure):
@@ -155,13 +155,13 @@ class Turnstile:
 
 def _registration(given: int) -> tuple[int, int] | None:
     """The epoll in which a descriptor is waited for, and the data that goes with it."""
-    until = time.monotonic() + FOUND_S
+    until, inode = time.monotonic() + FOUND_S, os.fstat(given).st_ino
     while True:
         for epoll in _epolls():
             with contextlib.suppress(OSError), open(f"/proc/self/fdinfo/{epoll}", encoding="ascii") as file:
                 for line in file:
                     found = _TARGET.match(line)
-                    if found and int(found[1]) == given:
+                    if found and (int(found[1]), int(found[3], 16)) == (given, inode):
                         return epoll, int(found[2], 16)
         if time.monotonic() > until:
             return None

@@ -73,6 +73,7 @@ def manned(turnstile: Turnstile) -> Iterator[None]:
 
     thread = threading.Thread(target=stand)
     thread.start()
+    until(lambda: turnstile._manned, "the thread")
     try:
         yield
     finally:
