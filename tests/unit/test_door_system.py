@@ -87,10 +87,13 @@ def manned(turnstile: Turnstile) -> Iterator[None]:
 
 def test_nobody_is_let_in_without_room_and_who_waited_comes_in_when_there_is(inn: Inn) -> None:
     gc.collect()  # what other tests left would be closed meanwhile, and make room
-    turnstile = Turnstile(len(os.listdir(FDS)) + 60)
-    turnstile.opened([inn.way(spare=10)])
-    with manned(turnstile), contextlib.ExitStack() as leave:
-        guests = [leave.enter_context(inn.guest()) for _ in range(30)]  # each takes two descriptors of this process
+    with contextlib.ExitStack() as leave:
+        guests = [leave.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(30)]
+        turnstile = Turnstile(len(os.listdir(FDS)) + 30)
+        turnstile.opened([inn.way(spare=10)])
+        leave.enter_context(manned(turnstile))
+        for guest in guests:
+            guest.connect(inn.listener.endpoint.removeprefix("ipc://"))
         until(lambda: turnstile.full > 3, "somebody has to wait")
         inside = inn.inside()
         assert 10 < inside < 30
