@@ -1,6 +1,7 @@
 """The keys of this box: its own secret one, and the public ones of those who may come in over TCP (protocol 9).
 
-* With a server key every `tcp://` endpoint is CURVE; `security.allow_insecure_tcp` is for boxes without one.
+* With a server key every `tcp://` endpoint is CURVE; `security.allow_insecure_tcp` is for boxes without one. A key that
+  cannot be looked at is an error, and none the less a key.
 * The caller is the key, or its `name`: files of one name are one caller, so that a device can change its key and keep
   what it owns. They must agree in their limits, and no key may stand in two files.
 * All or nothing: one bad file, and nothing of the directory is taken.
@@ -71,7 +72,7 @@ def load(config: Config) -> Keyring | None:
         return None
     security = config.security
     path = security.server_key or places.server_key()
-    if not security.server_key and not os.path.exists(path):
+    if not security.server_key and places.absent(path):
         if security.allow_insecure_tcp:
             return None
         expected = "a key of this box for tcp:// (`edgectl keys server` makes it), or security.allow_insecure_tcp: true"
@@ -178,7 +179,13 @@ def doubts(directory: str) -> list[str]:
     """What is allowed and hardly meant: others who may add keys, secrets that lie about. No file is named: its name is
     that of a caller, and `status` tells warnings to all of them."""
     out: dict[str, str] = {}
+    above = os.path.dirname(os.path.abspath(directory))
     try:
+        status = os.stat(above)
+        if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+            out["above"] = f"everybody may put another directory in place of {directory}: `chmod o-w {above}`"
+        elif status.st_uid not in (0, os.geteuid()):
+            out["above"] = f"{above} belongs to uid {status.st_uid}, who may put another in place of {directory}"
         names = sorted(os.listdir(directory))
         for path in (directory, *(os.path.join(directory, name) for name in names if name.endswith(SUFFIX))):
             what = directory if path == directory else f"a key in {directory}"

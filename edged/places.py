@@ -58,11 +58,24 @@ def credentials_dir() -> str | None:
 
 
 def server_key() -> str:
-    """The credential if there, else `/etc/edged/keys/server.key_secret` if there, else the user's."""
+    """The credential if there, else `/etc/edged/keys/server.key_secret` if there, else the user's. If none of them can
+    be seen, the first that may be there all the same."""
     credentials = credentials_dir()
     places = [f"{credentials}/{CREDENTIAL}"] if credentials else []
-    places.append(f"{SYSTEM_CONFIG}/{SERVER_KEY}")
-    return next((place for place in places if os.path.exists(place)), f"{user_config()}/{SERVER_KEY}")
+    places += [f"{SYSTEM_CONFIG}/{SERVER_KEY}", f"{user_config()}/{SERVER_KEY}"]
+    seen = next((place for place in places if os.path.exists(place)), None)
+    return seen or next((place for place in places if not absent(place)), places[-1])
+
+
+def absent(path: str) -> bool:
+    """Certainly: not so in a directory that is closed to us, and not a link to nowhere."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def models_dir() -> Path:

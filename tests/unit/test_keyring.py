@@ -227,3 +227,47 @@ def test_the_system_s_places_go_first(home, tmp_path, monkeypatch):
     assert load().public == own.public
     other = box(system)
     assert load().public == other.public
+
+
+@pytest.mark.parametrize("what", ["loop", "dangling"])
+def test_a_key_that_cannot_be_looked_at_never_makes_tcp_insecure(home, what):
+    box(home)
+    path = home / "keys/server.key_secret"
+    path.unlink()
+    if what == "loop":
+        path.parent.rmdir()
+        path.parent.symlink_to("keys")
+    else:
+        path.symlink_to("nowhere")
+    error = error_of(security={"allow_insecure_tcp": True})
+    assert error.startswith(f"{path}: security.server_key: expected a key file that can be read")
+
+
+@pytest.mark.parametrize("whose", ["user", "system"])
+def test_a_directory_of_keys_that_is_closed_never_makes_tcp_insecure(home, tmp_path, monkeypatch, whose):
+    if os.geteuid() != 0:
+        pytest.skip("root only: somebody else looks")
+    place = home if whose == "user" else tmp_path / "etc"
+    box(place)
+    (place / "keys").chmod(0o700)
+    monkeypatch.setattr("edged.places.SYSTEM_CONFIG", str(tmp_path / "etc"))
+    os.seteuid(65534)
+    try:
+        error = error_of(security={"allow_insecure_tcp": True})
+    finally:
+        os.seteuid(0)
+    assert "security.server_key: expected a key file that can be read" in error
+    assert error.endswith("found Permission denied")
+
+
+def test_a_directory_above_that_everybody_may_write_is_told(home):
+    box(home)
+    client(home, "ada")
+    home.chmod(0o777)
+    assert any(f"everybody may put another directory in place of {home}/clients" in told for told in load().warnings)
+    home.chmod(0o1777)
+    assert load().warnings == (), "nobody may rename what is another's there"
+    home.chmod(0o755)
+    if os.geteuid() == 0:
+        os.chown(home, 4242, -1)
+        assert any("uid 4242" in told for told in load().warnings)
