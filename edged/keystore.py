@@ -112,6 +112,12 @@ class KeyStore:
         was made."""
         assert key.name is not None, "a caller has a name"
         check_name(key.name)
+        for upcoming in (False, True):
+            own = None
+            with contextlib.suppress(KeyStoreError):  # who lets clients in need not be able to look at the box's own
+                own = self.server_public(upcoming=upcoming)
+            if own is not None and own.public == key.public:
+                raise KeyStoreError(f"{key.public} is a key of this box itself: give the one that the device made")
         there = self.of(key.name)
         path = self.clients / f"{key.name}{NEW if rotate else ''}{SUFFIX}"
         if there and not rotate:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any, cast
 import click
 
 from edged import keyfile, keyring, places
+from edged.cli.applied import IN_FORCE, last_word
 from edged.cli.options import json_option
 from edged.cli.output import EXIT_ERROR, Session, fail, one_line, print_json
 from edged.cli.table import Column, table
@@ -24,7 +24,6 @@ EXITS = (
     "Exit status: 0 done; 1 refused, the message says why; 2 usage; 3 nothing answers (--reload); "
     "78 the configuration or a key file is wrong."
 )
-IN_FORCE = "in force after a reload: `systemctl reload edged`, or `edgectl config apply`, or --reload here"
 
 dir_option = click.option(
     "--dir",
@@ -73,17 +72,14 @@ def store(session: Session, directory: str | None) -> KeyStore:
 
 def told(session: Session, made: Made, *, reload: bool, then: str = IN_FORCE) -> None:
     """What was made, and what is to be done."""
-    if session.as_json:
-        replied = session.call("config", control=True, action="apply") if reload else {}
-        files = [{"path": path, "what": what} for path, what in made.files]
-        fields = {"ok": True, "name": made.key.name, "public": made.key.public, "files": files, "reloaded": reload}
-        print_json(fields | ({"config": replied["config"]} if "config" in replied else {}))
-        return
-    click.echo(f"{made.key.name or 'this box'}: {made.key.public}")
-    room = max(len(path) for path, _ in made.files)
-    for path, what in made.files:
-        click.echo(f"  {path:<{room}}  {what}")
-    reloaded(session, reload=reload, otherwise=then)
+    if not session.as_json:
+        click.echo(f"{made.key.name or 'this box'}: {made.key.public}")
+        room = max(len(path) for path, _ in made.files)
+        for path, what in made.files:
+            click.echo(f"  {path:<{room}}  {what}")
+    files = [{"path": path, "what": what} for path, what in made.files]
+    fields = {"ok": True, "name": made.key.name, "public": made.key.public, "files": files}
+    last_word(session, fields, reload=reload, otherwise=then)
 
 
 @command.command(epilog=EXITS)
@@ -249,25 +245,11 @@ def revoke(session: Session, /, name: str, directory: str | None, *, old: bool, 
     """
     with errors():
         gone = store(session, directory).revoke(name, old=old)
-    if session.as_json:
-        if reload:
-            session.call("config", control=True, action="apply")
-        print_json({"ok": True, "name": name, "removed": gone, "reloaded": reload})
-        return
-    for path in gone:
-        click.echo(f"{path}: {'replaced by the new key' if old else 'removed'}")
-    reloaded(session, reload=reload, otherwise=f"NOT in force yet: {IN_FORCE}")
-
-
-def reloaded(session: Session, *, reload: bool, otherwise: str) -> None:
-    """The last line: what was done has been told, whether or not a daemon answers."""
-    if not reload:
-        click.echo(otherwise)
-        return
-    click.echo("in force when the daemon has read it: ", nl=False)
-    sys.stdout.flush()
-    session.call("config", control=True, action="apply")
-    click.echo("now")
+    if not session.as_json:
+        for path in gone:
+            click.echo(f"{path}: {'replaced by the new key' if old else 'removed'}")
+    fields = {"ok": True, "name": name, "removed": gone}
+    last_word(session, fields, reload=reload, otherwise=f"NOT in force yet: {IN_FORCE}")
 
 
 @command.command("show-public", epilog=EXITS)

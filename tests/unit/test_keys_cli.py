@@ -219,10 +219,35 @@ def test_without_a_daemon_it_is_told_what_was_made_and_that_it_is_not_in_force(h
     assert done.exit_code == 3
     assert loaded().clients
     assert f"{home}/clients/kitchen.key" in done.stdout
-    assert done.stdout.endswith("in force when the daemon has read it: ")
+    assert loaded().clients.popitem()[1].key in done.stdout
+    assert "NOT in force, as far as is known" in done.stdout
     assert "nothing answers" in done.stderr
+    done = CliRunner().invoke(cli, [*args[:2], "keys", "revoke", "kitchen", "--reload"], prog_name="edgectl")
+    assert (done.exit_code, loaded().clients) == (3, {})
+    assert f"{home}/clients/kitchen.key: removed\nNOT in force, as far as is known" in done.stdout
+
+
+def test_without_a_daemon_the_object_of_json_tells_the_same(home: Path) -> None:
+    keys("server")
+    start = ["--endpoint", f"ipc://{home}/request.sock", "keys"]
+    for words in (["client", "kitchen", "--out", str(home / "out")], ["revoke", "kitchen"]):
+        done = CliRunner().invoke(cli, [*start, *words, "--reload", "--json"], prog_name="edgectl")
+        assert done.exit_code == 3
+        told = json.loads(done.stdout)
+        assert (told["ok"], told["name"], told["reloaded"]) == (True, "kitchen", False)
+        assert str(home / "clients/kitchen.key") in str(told.get("files") or told["removed"])
+        assert "nothing answers" in done.stderr
 
 
 def test_a_client_is_not_called_like_the_files_of_the_box(home: Path) -> None:
     keys("server")
     assert "server is the name of the box's own files" in keys("client", "server", status=1)
+
+
+@pytest.mark.parametrize("which", ["present", "next"])
+def test_the_box_is_no_client_of_its_own(home: Path, which: str) -> None:
+    keys("server")
+    keys("server", "--next")
+    own = keys("show-public", *(["--next"] if which == "next" else [])).strip()
+    assert "is a key of this box itself" in keys("client", "kitchen", "--from-public", own, status=1)
+    assert not loaded().clients
