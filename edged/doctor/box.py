@@ -27,6 +27,8 @@ UNIT: Final = "/etc/systemd/system/edged.service"
 ANSWER_S: Final = 1.5
 """For the daemon: it answers `status` at once, also while it loads."""
 
+NOBODY: Final = -1
+_UCRED: Final = struct.Struct("=iII")
 _AUXV: Final = struct.Struct("@NN")
 
 
@@ -120,6 +122,14 @@ class Box:
                 self._asked[op] = self._answer(op) if self.here else "not asked: --root names another box"
             return self._asked[op]
 
+    def listeners(self) -> list[int | None]:
+        """Who listens at each local socket that is there: a process id, or None where that is not told."""
+        local = [name for name in self.config.request_endpoints if name.startswith("ipc://")]
+        ends = [self.endpoint("request", name) for name in local]
+        ends.append(self.endpoint("control", self.config.control_endpoint))
+        found = [listener(end.removeprefix("ipc://")) for end in ends]
+        return [pid or None for pid in found if pid != NOBODY]
+
     def _answer(self, op: str) -> dict[str, Any] | str:
         local = [name for name in self.config.request_endpoints if name.startswith("ipc://")]
         endpoint = self.endpoint("request", (local or self.config.request_endpoints)[0])
@@ -155,6 +165,19 @@ def refused(path: str) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         return os.path.exists(path) and probe.connect_ex(path) == errno.ECONNREFUSED
+
+
+def listener(path: str) -> int:
+    """Who called listen(2), unix(7): the process id, 0 when it is not told (closed to us, or another namespace's)."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        at = probe.connect_ex(path)
+        if at in (errno.ENOENT, errno.ENOTDIR, errno.ECONNREFUSED):
+            return NOBODY
+        if at:
+            return 0
+        pid, _, _ = _UCRED.unpack(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
+        return int(pid)
 
 
 def _elsewhere(config: Config) -> Config:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import subprocess
@@ -108,18 +107,22 @@ def judge_versions(versions: Versions) -> list[Finding]:
 
 
 def check_files(box: Box) -> list[Finding]:
-    """The limit of the daemon where its process is known: it raises its own to the hard one."""
+    """The limit of this box's daemon, and of no other on the machine: it raises its own to the hard one."""
     if not box.here:
         return [finding.info(FILES, "the limit of open files is looked at on the box itself")]
-    pids = [path for path in box.glob("proc/[0-9]*") if _is_daemon(box, path)]
-    limits = [limit for path in pids if (limit := most_files(box.text(f"{path}/limits") or "")) is not None]
-    return judge_files(min(limits, default=None), running=bool(pids))
+    listeners = box.listeners()
+    pid = next((pid for pid in listeners if pid is not None), None)
+    if pid is not None and _is_manager(box, pid):
+        pid = units.main_pid(box)
+        if pid is None:  # it waits for the first who asks
+            return judge_files(None, running=False)
+    limit = None if pid is None else most_files(box.text(f"proc/{pid}/limits") or "")
+    return judge_files(limit, running=bool(listeners))
 
 
-def _is_daemon(box: Box, path: str) -> bool:
-    words = (box.text(f"{path}/cmdline") or "").split("\0")[:4]
-    names = [os.path.basename(word) for word in words]
-    return "python" in names[0] and ("edged" in names[1:3] and "edged.worker" not in words)
+def _is_manager(box: Box, pid: int) -> bool:
+    """Under socket activation systemd listens, and hands the sockets over."""
+    return box.text(f"proc/{pid}/comm") == "systemd" or pid == 1
 
 
 def most_files(text: str) -> int | None:

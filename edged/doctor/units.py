@@ -20,7 +20,7 @@ UNIT: Final = "unit"
 SETTINGS: Final = "unit-settings"
 
 SYSTEMCTL_S: Final = 2.0
-SHOWN: Final = ("ActiveState", "SubState", "UnitFileState", "NRestarts", "Result", "NeedDaemonReload")
+SHOWN: Final = ("ActiveState", "SubState", "UnitFileState", "NRestarts", "Result", "NeedDaemonReload", "MainPID")
 OFTEN: Final = 3
 """Restarts since the box came up: more of them are no accident."""
 
@@ -62,6 +62,12 @@ def show(box: Box) -> dict[str, str] | None:
         return None
     rows = (line.partition("=") for line in done.stdout.splitlines())
     return {name: value for name, _, value in rows} or None
+
+
+def main_pid(box: Box) -> int | None:
+    """Of the service; None when it does not run."""
+    pid = (show(box) or {}).get("MainPID", "")
+    return int(pid) if pid.isdigit() and int(pid) > 0 else None
 
 
 def difference(name: str, installed: str, shipped: str) -> list[str]:

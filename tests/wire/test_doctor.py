@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from harness import Daemon, open_to_others, tiny_gguf
+from harness import Daemon, open_to_others, running, tiny_gguf
 
 from edged import __version__
 
@@ -20,6 +21,7 @@ NOBODY = 65534
 
 BECOME = """
 import os
+import resource
 from edged.cli import doctor, main
 os.setgroups([]), os.setgid({0}), os.setuid({0})
 main.main()
@@ -103,3 +105,18 @@ def test_as_somebody_else(shared: Daemon):
     assert "adduser" in found["groups"][0]["do"]
     assert "sudo edgectl doctor" in found["permissions"][0]["do"]
     assert {one["check"] for ones in found.values() for one in ones if one["severity"] == "error"} == set()
+
+
+def test_open_files_are_those_of_this_box_s_daemon(shared: Daemon, tmp_path: Path):
+    """Two boxes on one machine: the limit of the other one is nobody's business here."""
+    with running(tmp_path / "other", script="") as other:
+        assert other.process is not None
+        resource.prlimit(other.process.pid, resource.RLIMIT_NOFILE, (300, 300))
+        (found,) = findings(doctor(shared.config, "--json", "--check", "open-files"))["open-files"]
+        assert found["severity"] == "ok"
+        (found,) = findings(doctor(other.config, "--json", "--check", "open-files"))["open-files"]
+        assert (found["severity"], found["what"]) == ("warning", "at most 300 open files")
+        nobody = tmp_path / "nobody.yaml"
+        nobody.write_text(f"runtime_dir: {tmp_path}/nothing\nstate_dir: {tmp_path}/nothing\n")
+        (found,) = findings(doctor(nobody, "--json", "--check", "open-files"))["open-files"]
+        assert (found["severity"], found["what"]) == ("info", "no daemon runs whose limit could be looked at")
