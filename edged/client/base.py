@@ -67,7 +67,7 @@ class Base:
         return Exchange(
             fields,
             mode,
-            self._choice(fields["id"], options.get("session") if affinity is None else affinity),
+            self._choice(fields["id"], options.get("session") if affinity is None else affinity, deadline_s),
             self.pace,
             deadline_s=deadline_s,
             answer_s=answer_s,
@@ -87,8 +87,8 @@ class Base:
         seek: bool = False,
     ) -> Call:
         self._check_open()
-        choice = Choice(at or self.endpoints, self._health, self.pace, str(fields.get("id", op)))
         deadline = self.pace.answer_s if deadline_s is None else deadline_s
+        choice = Choice(at or self.endpoints, self._health, self.pace, str(fields.get("id", op)), deadline)
         return Call(encode(op, fields), choice, deadline_s=deadline, wait_s=wait_s, patient=patient, seek=seek)
 
     def _long(self, op: str, fields: Mapping[str, Any], deadline_s: float | None) -> Call:
@@ -101,8 +101,9 @@ class Base:
         fields = {"session": name, "action": action}
         return self._one("session", fields, deadline_s, at=ordered(self.endpoints, name), seek=True)
 
-    def _choice(self, salt: str, affinity: str | None) -> Choice:
-        return Choice(ordered(self.endpoints, affinity), self._health, self.pace, salt)
+    def _choice(self, salt: str, affinity: str | None, deadline_s: float | None) -> Choice:
+        deadline = self.pace.deadline_s if deadline_s is None else deadline_s
+        return Choice(ordered(self.endpoints, affinity), self._health, self.pace, salt, deadline)
 
     def _check_open(self) -> None:
         if self._closed:

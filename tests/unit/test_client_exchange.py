@@ -6,10 +6,12 @@ import math
 
 import pytest
 
-from edged.client import STARTING, Anew, Busy, NoAnswer, NotAdmitted, Piece, Result, WorkerLost
+from edged import keypair
+from edged.client import STARTING, Anew, Busy, Client, NoAnswer, NotAdmitted, Piece, Result, WorkerLost
+from edged.client.choice import CUT_S
 from edged.client.errors import CUT, KEY_UNKNOWN
 from edged.client.steps import Heard, Lost
-from unit.client_rig import PACE, RESULT, call, exchange
+from unit.client_rig import PACE, RESULT, Rig, call, exchange
 
 A, B = "ipc:///a/request.sock", "ipc:///b/request.sock"
 
@@ -567,3 +569,22 @@ def test_a_handshake_cut_after_it_was_let_in_is_a_restart():
         assert rig.machine.outcome is None
         rig.wait_for("generate")
         rig.ticket()
+
+
+@pytest.mark.parametrize("deadline", [1.0, 6.0, 600.0])
+@pytest.mark.parametrize("verb", ["generate", "ping"])
+def test_a_wrong_server_key_is_told_well_before_the_deadline(verb, deadline):
+    """It is known from the first handshake on; a box that is starting gets half of the time, at most CUT_S."""
+    edged = Client("tcp://127.0.0.1:1", key=keypair.new()[1], server_key=keypair.new()[0])
+    if verb == "ping":
+        rig = Rig(edged._one("ping", {}, deadline))
+    else:
+        rig = Rig(
+            edged._exchange("reply", "x", {}, id="i", deadline_s=deadline, answer_s=None, affinity=None, retry=True)
+        )
+    while rig.machine.outcome is None:
+        rig.do(rig.machine.feed(Lost(rig.line(verb), CUT), rig.now))
+        if rig.machine.outcome is None:
+            rig.wait_for(verb)
+    assert isinstance(rig.machine.outcome, NotAdmitted)
+    assert min(deadline / 2, CUT_S) <= rig.now < min(deadline, 2 * CUT_S)
