@@ -299,3 +299,16 @@ def test_lines_of_a_unit():
     assert unitfiles.settings(text) == ["[Service]", "A=b c", "D=e f"]
     assert units.seconds("1min 30s") == 90
     assert units.seconds("infinity") is None
+
+
+@pytest.mark.parametrize(
+    ("listeners", "main", "severity"),
+    [([1], str(os.getpid()), "ok"), ([1], "0", "info"), ([None], "0", "unknown"), ([], "0", "info")],
+)
+def test_open_files_where_systemd_holds_the_sockets(monkeypatch, listeners, main, severity):
+    """It listens in the daemon's place; `MainPID` tells who has them now."""
+    here = box.Box(config.load(None))
+    monkeypatch.setattr(box.Box, "listeners", lambda _: listeners)
+    monkeypatch.setattr("edged.doctor.units.show", lambda _: {"MainPID": main})
+    monkeypatch.setattr("edged.doctor.service.ENOUGH", 1)
+    assert [found.severity for found in service.check_files(here)] == [severity]
