@@ -5,8 +5,8 @@
 * An endpoint is out of the running until its back-off is over; among those in it, the one with fewer failures since its
   last answer goes first, then the order.
 * An endpoint that refuses the connection itself is tried again, since its keys may be just changing, and then left out
-  (`TRIES`). A handshake that is only cut may mean the same, or a box that is starting behind a proxy: it gets half of
-  the time that the caller has, at most `CUT_S`. When all are left out, there is no use in waiting: `NotAdmitted`.
+  (`TRIES`). A handshake that is only cut may mean the same, or a box that is starting behind a proxy: it gets a third
+  of the time that the caller has, at most `CUT_S`. When all are left out, there is no use in waiting: `NotAdmitted`.
 * `Health` is shared by all calls of a client: who was silent comes last for a while, so that not every call has to find
   that out again.
 """
@@ -60,7 +60,7 @@ class Choice:
         self._health = health
         self._pace = pace
         self._salt = salt
-        self._cut_s = min(CUT_S, deadline_s / 2)
+        self._cut_s = min(CUT_S, deadline_s / 3)  # waits double: after half there may be no more handshake
         self._failures = dict.fromkeys(order, 0)
         self._ready_at = dict.fromkeys(order, float("-inf"))
         self._barred = dict.fromkeys(order, 0)

@@ -571,10 +571,10 @@ def test_a_handshake_cut_after_it_was_let_in_is_a_restart():
         rig.ticket()
 
 
-@pytest.mark.parametrize("deadline", [1.0, 6.0, 600.0])
+@pytest.mark.parametrize("deadline", [*(1.0 + 0.1 * n for n in range(120)), 60.0, 600.0])
 @pytest.mark.parametrize("verb", ["generate", "ping"])
 def test_a_wrong_server_key_is_told_well_before_the_deadline(verb, deadline):
-    """It is known from the first handshake on; a box that is starting gets half of the time, at most CUT_S."""
+    """It is known from the first handshake on; a box that is starting gets a third of the time, at most CUT_S."""
     edged = Client("tcp://127.0.0.1:1", key=keypair.new()[1], server_key=keypair.new()[0])
     if verb == "ping":
         rig = Rig(edged._one("ping", {}, deadline))
@@ -587,4 +587,4 @@ def test_a_wrong_server_key_is_told_well_before_the_deadline(verb, deadline):
         if rig.machine.outcome is None:
             rig.wait_for(verb)
     assert isinstance(rig.machine.outcome, NotAdmitted)
-    assert min(deadline / 2, CUT_S) <= rig.now < min(deadline, 2 * CUT_S)
+    assert min(deadline / 3, CUT_S) <= rig.now < min(deadline, 2 * CUT_S)
