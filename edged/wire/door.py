@@ -146,7 +146,7 @@ class Door:
         return None
 
     def heard(self, address: str, connection: str) -> bool:
-        """Whether a message is to be listened to: what somebody left who was put out is not."""
+        """A message or frame. Whether it is to be listened to: what somebody left who was put out is not."""
         expelled = self._expelled.get(address)
         if expelled is not None and int(connection or 0) <= expelled:
             return False
