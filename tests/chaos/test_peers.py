@@ -15,39 +15,15 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from attacker import message, shake
 from harness import Client, Daemon, running, until
-from siege import Good, Siege, attack, castle, free_ports
+from siege import ATTACKS, Good, Siege, attack, castle, free_ports
 
 SECONDS = float(os.environ.get("EDGED_SIEGE_S", "2.5"))
 NOISE_MS = 25.0
 """The attacker is a process too, and there may be two cores."""
-
-ATTACKS: dict[str, dict[str, Any]] = {
-    "malformed": {"rate": 1000},
-    "more": {},
-    "more 1 byte": {"bytes": 1},
-    "more 1 MB": {"bytes": 1_000_000},
-    "wide": {"count": 100_000},
-    "halves": {"count": 120},
-    "properties": {},
-    "announce": {},
-    "subscriptions": {"count": 100_000},
-    "subscriptions as commands": {"count": 100_000, "commands": 1},
-    "taint": {},
-    "halfopen": {"count": 5000},
-    "loris": {"count": 500},
-    "reconnect": {"rate": 500},
-    "unread": {"count": 20},
-    "commands": {},
-    "flood": {},
-    "noise": {},
-    "hangup": {},
-    "hangup of subscribers": {"socket": "SUB"},
-}
 
 
 @pytest.mark.parametrize("wall", ["ipc", "tcp"])
