@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 
 def duration(seconds: float) -> str:
-    """`4.2 s`, `3 min 4 s`, `1 h 2 min`, `2 d 3 h`."""
+    """`4.2 s`, `3 min 4 s`, `1 h 2 min`, `2 d 3 h`; `?` for what is no number."""
+    if not math.isfinite(seconds):
+        return "?"
     if seconds < 10:
         return f"{max(0.0, seconds):.1f} s"
     whole = int(seconds)

@@ -22,6 +22,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from edged.broker.broker import Broker
 from edged.broker.instructions import Address, Caller, Emit, Instruction, Note, Tell
 from edged.broker.lives import PREPARE_AHEAD
+from edged.broker.streams import SILENCE_S
 from edged.config import Config, Defaults, Limits
 from edged.errors import RETRYABLE, Code
 from edged.level import Level
@@ -532,7 +533,7 @@ class BrokerMachine(RuleBasedStateMachine):
     def rebound(self) -> None:
         for life in self.living():
             life.listeners.clear()
-            life.alone_since = None
+            life.alone_since = self.now + SILENCE_S
         self.broker.topics.rebound(self.now)
         self.do([])
 
