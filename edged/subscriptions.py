@@ -66,8 +66,6 @@ class Subscriptions:
             if frame is None:
                 return
             kind, topic = frame.data[:1], frame.data[1:]
-            if frame.connection is not None:
-                self._endpoints.door.heard(frame.address, frame.connection)
             if kind == SUBSCRIBE:
                 self._count(frame, topic, now)
                 self._subscribe(topic, frame, now)

@@ -212,14 +212,17 @@ class Endpoints:
             return None
         finally:
             self.door.taking_in = 0.0
-        identity = metadata(frame, "User-Id")
+        identity, connection = metadata(frame, "User-Id"), metadata(frame, CONNECTION)
+        address = metadata(frame, ADDRESS) or ""
         if identity is not None and not self._welcome(frame, identity, now):
             identity = None
+        if connection is not None:
+            self.door.heard(address, connection)
         return Subscription(
             data=frame.bytes,
             identity=identity,
-            connection=metadata(frame, CONNECTION),
-            address=metadata(frame, ADDRESS) or "",
+            connection=connection,
+            address=address,
             key=metadata(frame, KEY),
         )
 
