@@ -27,7 +27,7 @@ serve: setup model  ## run the daemon in the foreground with $(CONFIG); Ctrl-C s
 FLOORS = $(wildcard tests/unit tests/wire tests/engine tests/fuzz)
 
 # the files of the wire floor that inject faults, beside tests/chaos
-FAULTS = faults life levels reload journal hostile storm
+FAULTS = faults life levels reload journal hostile storm peers
 
 test: setup model lint  ## lint, then all tests; the last line is pytest's summary
 	@$(PY) -m pytest -n 3 --dist loadgroup $(FLOORS) $(PYTEST_ARGS)

@@ -28,6 +28,31 @@ STREAM_KINDS = ("subscriptions", "taint")
 """Attacks on `stream`; the others are on `request`."""
 
 
+ATTACKS: dict[str, dict[str, Any]] = {
+    "malformed": {"rate": 1000},
+    "more": {},
+    "more 1 byte": {"bytes": 1},
+    "more 1 MB": {"bytes": 1_000_000},
+    "wide": {"count": 100_000},
+    "halves": {"count": 120},
+    "properties": {},
+    "announce": {},
+    "subscriptions": {"count": 100_000},
+    "subscriptions as commands": {"count": 100_000, "commands": 1},
+    "taint": {},
+    "halfopen": {"count": 5000},
+    "loris": {"count": 500},
+    "reconnect": {"rate": 500},
+    "unread": {"count": 20},
+    "commands": {},
+    "flood": {},
+    "noise": {},
+    "hangup": {},
+    "hangup of subscribers": {"socket": "SUB"},
+}
+"""Names, the first word of which is the kind, and options."""
+
+
 def free_ports(count: int) -> list[int]:
     probes = [socket.socket() for _ in range(count)]
     for probe in probes:
@@ -243,10 +268,11 @@ OURS = ("connections", "handshakes", "memory", "peers", "tainted", "malformed", 
 
 
 class Siege:
-    """A B B A: calm, attack, attack, calm, `seconds` each."""
+    """A B B A: calm, attack, attack, calm, `seconds` each; `longer` times that for the attacks."""
 
-    def __init__(self, box: Castle, kind: str, options: dict[str, Any], seconds: float) -> None:
-        self.box, self.kind, self.options, self.seconds = box, kind, options, seconds
+    def __init__(self, box: Castle, kind: str, options: dict[str, Any], seconds: float, longer: float = 1) -> None:
+        self.box, self.kind, self.options = box, kind, options
+        self.seconds, self.besieged = seconds, longer * seconds
         self.most = [0, 0]
 
     def run(self) -> Seen:
@@ -254,20 +280,20 @@ class Siege:
         with Good(box) as good:
             until(lambda: good.streams, "a first stream")
             before = box.rss_kb(), box.descriptors()
-            a, cpu_a = self._turn(good)
+            a, cpu_a = self._turn(good, self.seconds)
             with attack(box, self.kind, **self.options):
                 good.mark()
-                b, cpu_b = self._turn(good)
-                c, cpu_c = self._turn(good)
+                b, cpu_b = self._turn(good, self.besieged)
+                c, cpu_c = self._turn(good, self.besieged)
             with contextlib.suppress(AssertionError):  # what is left is judged by the caller
                 until(lambda: box.rss_kb() <= before[0] * 1.1 + 1000 and box.descriptors() <= before[1] + 4, "calm", 15)
             good.mark()
-            d, cpu_d = self._turn(good)
+            d, cpu_d = self._turn(good, self.seconds)
             return Seen(
                 min(a, d),
                 min(b, c),
                 [a, b, c, d],
-                (50 * (cpu_a + cpu_d) / self.seconds, 50 * (cpu_b + cpu_c) / self.seconds),
+                (50 * (cpu_a + cpu_d) / self.seconds, 50 * (cpu_b + cpu_c) / self.besieged),
                 before[0],
                 self.most[0],
                 box.rss_kb(),
@@ -280,8 +306,8 @@ class Siege:
                 box.counters(),
             )
 
-    def _turn(self, good: Good) -> tuple[float, float]:
-        cpu, end = self.box.cpu_s(), time.monotonic() + self.seconds
+    def _turn(self, good: Good, seconds: float) -> tuple[float, float]:
+        cpu, end = self.box.cpu_s(), time.monotonic() + seconds
         while time.monotonic() < end:
             self.most = [max(self.most[0], self.box.rss_kb()), max(self.most[1], self.box.descriptors())]
             time.sleep(0.02)

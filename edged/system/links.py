@@ -66,7 +66,7 @@ class Links:
 
     def _ask(self, fd: int, inode: int, now: float) -> Link | None:
         try:
-            with socket.socket(fileno=os.dup(fd)) as sock:
+            with duplicate(fd) as sock:
                 if _inode(sock.fileno()) != inode or sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
                     return None
                 here = sock.getsockname()
@@ -74,6 +74,16 @@ class Links:
                 return Link(fd, inode, name, _peer(sock), now) if name is not None else None
         except OSError:
             return None
+
+
+def duplicate(fd: int) -> socket.socket:
+    """Another descriptor of the same socket. Raises OSError where it is none."""
+    copy = os.dup(fd)
+    try:
+        return socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        raise
 
 
 def _peer(sock: socket.socket) -> str:
@@ -92,7 +102,7 @@ def _inode(fd: int) -> int:
 def cut(link: Link) -> bool:
     """Ends a connection; False: it had ended already."""
     try:
-        with socket.socket(fileno=os.dup(link.fd)) as sock:
+        with duplicate(link.fd) as sock:
             if _inode(sock.fileno()) != link.inode:
                 return False
             if sock.family != socket.AF_UNIX:  # a reset when libzmq closes it: nothing of it is left in the kernel
@@ -118,7 +128,7 @@ def keeps_up(fd: int) -> bool:
 
     A quarter, since on tcp the buffer's size counts what each packet takes and not what it carries.
     """
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(fd)) as sock:
+    with contextlib.suppress(OSError), duplicate(fd) as sock:
         return 4 * unsent(sock.fileno()) < sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
     return False
 

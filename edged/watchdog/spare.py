@@ -188,7 +188,8 @@ class Hunt:
         return now >= min(max(self._since, self._moved) + seconds, self._since + PATIENCE_S)
 
     def _may_ask_anybody(self, normal: Normal, now: float) -> bool:
-        twice = normal.used > max(self._before + RISING, normal.value + 2 * normal.spare) and now >= self._moved
+        twice = normal.used > max(self._before + RISING, normal.value + 2 * normal.spare)
+        twice = twice and now >= max(self._since + SETTLE_S, self._moved)  # so long it was looked who sends
         return normal.over and (twice or self._still(CALM_S, now))
 
     def _over_with(self, asked: Suspect, normal: Normal, now: float) -> bool:

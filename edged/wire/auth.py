@@ -32,6 +32,7 @@ CONTROL_DOMAIN: Final = b"edged.control"
 """What `control` enforces: who gets there is an operator."""
 CONNECTION: Final = "X-Conn"
 KEY: Final = "X-Key"
+STRANGER: Final = "not admitted"
 ADDRESS: Final = "Peer-Address"
 _VERSION: Final = b"1.0"
 _IPC: Final = re.compile(r"localhost:(\d+):(\d+):(\d+)\Z")
@@ -95,7 +96,7 @@ class Auth:
         if version == _VERSION and domain in (DOMAIN, CONTROL_DOMAIN):
             peer = self._peer(mechanism, where, credentials)
         operator = domain == CONTROL_DOMAIN
-        refusal = (b"400", "not admitted") if peer is None else self._door.admit(peer, where, now, operator=operator)
+        refusal = (b"400", STRANGER) if peer is None else self._door.admit(peer, where, now, operator=operator)
         if refusal is not None:
             code, why = refusal
             key = to_z85(credentials[0]) if mechanism == b"CURVE" and list(map(len, credentials)) == [32] else None

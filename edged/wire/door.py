@@ -145,8 +145,12 @@ class Door:
             self._bar(kin(address), now)
         return None
 
+    def stranger(self, address: str, now: float) -> None:
+        """Somebody without a key that is known, or of another mechanism: a handshake with CURVE costs a millisecond."""
+        self._strike({kin(address): 1}, now)
+
     def heard(self, address: str, connection: str) -> bool:
-        """Whether a message is to be listened to: what somebody left who was put out is not."""
+        """A message or frame. Whether it is to be listened to: what somebody left who was put out is not."""
         expelled = self._expelled.get(address)
         if expelled is not None and int(connection or 0) <= expelled:
             return False

@@ -25,7 +25,7 @@ from edged.messages import Priority
 from edged.system.links import keeps_up
 from edged.wire import sockets
 from edged.wire.activation import Activated
-from edged.wire.auth import ADDRESS, CONNECTION, CONTROL_DOMAIN, DOMAIN, KEY, Auth, Refusal
+from edged.wire.auth import ADDRESS, CONNECTION, CONTROL_DOMAIN, DOMAIN, KEY, STRANGER, Auth, Refusal
 from edged.wire.directory import prepare_directory
 from edged.wire.door import Door, Offender
 from edged.wire.guests import Guests
@@ -135,9 +135,13 @@ class Endpoints:
         self._auth.refused = None
         with contextlib.suppress(zmq.Again):
             while True:
+                before = self._auth.refused
                 answer = self._auth.answer(self.zap.recv_multipart(zmq.NOBLOCK), now)
                 if answer is not None:
                     self.zap.send_multipart(answer, zmq.NOBLOCK)
+                refused = self._auth.refused
+                if refused is not None and refused is not before and refused.why == STRANGER:
+                    self.door.stranger(refused.address, now)
         return self._auth.refused
 
     def receive(self, name: SocketName, now: float) -> Incoming | None:
@@ -208,14 +212,17 @@ class Endpoints:
             return None
         finally:
             self.door.taking_in = 0.0
-        identity = metadata(frame, "User-Id")
+        identity, connection = metadata(frame, "User-Id"), metadata(frame, CONNECTION)
+        address = metadata(frame, ADDRESS) or ""
         if identity is not None and not self._welcome(frame, identity, now):
             identity = None
+        if connection is not None:
+            self.door.heard(address, connection)
         return Subscription(
             data=frame.bytes,
             identity=identity,
-            connection=metadata(frame, CONNECTION),
-            address=metadata(frame, ADDRESS) or "",
+            connection=connection,
+            address=address,
             key=metadata(frame, KEY),
         )
 

@@ -16,7 +16,7 @@ LOOK_S: Final = 1.0
 RUSH: Final = 2000
 """Messages a second of one address. The service answers some ten thousand pings a second and no such number of
 prompts; a display that asks for `status` ten times a second asks ten times."""
-LONG: Final = 10
+LONG: Final = 5
 _MOST: Final = 4096
 
 

@@ -18,7 +18,7 @@ from harness import until
 
 from edged.system.barrier import MOST, Barrier, program
 from edged.system.descriptors import HANDSHAKES, budget, doubt
-from edged.system.links import FDS, Links, cut, keeps_up, unread
+from edged.system.links import FDS, Link, Links, cut, keeps_up, unread
 from edged.system.turnstile import Turnstile, Way
 from edged.wire import sockets
 from edged.wire.listeners import Listener, listen
@@ -189,6 +189,16 @@ def test_who_does_not_read_does_not_keep_up() -> None:
         assert not keeps_up(a.fileno())
         assert unread(b.fileno()) > 65_536
     assert not keeps_up(10_000)
+
+
+def test_a_descriptor_that_is_no_socket_any_more_is_left_as_it_was() -> None:
+    """A connection's number is used again, and what asks about it must not keep a duplicate each time."""
+    with open("/proc/self/status", "rb") as file:
+        before = len(os.listdir(FDS))
+        for _ in range(50):
+            assert not keeps_up(file.fileno())
+            assert not cut(Link(file.fileno(), 1, "request", "localhost:0:0:1", 0.0))
+        assert len(os.listdir(FDS)) == before
 
 
 # ---- descriptors -----------------------------------------------------------------------------------------------

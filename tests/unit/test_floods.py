@@ -25,8 +25,8 @@ def test_a_flood_is_one_that_lasts() -> None:
 def test_a_burst_is_none() -> None:
     floods = Floods()
     for begin in range(0, 200, 10):
-        assert seconds(floods, 5, 3 * RUSH, begin=begin) == []
-        assert seconds(floods, 5, 10, begin=begin + 5) == []
+        assert seconds(floods, LONG - 1, 3 * RUSH, begin=begin) == []
+        assert seconds(floods, 11 - LONG, 10, begin=begin + LONG - 1) == []
 
 
 def test_bytes_that_wait_count_the_same() -> None:
