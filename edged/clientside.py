@@ -8,9 +8,8 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
-from edged import __version__
 from edged import messages as m
 from edged.broker.broker import Broker
 from edged.broker.instructions import Address, Caller, Instruction, Refuse, Reply, SocketName
@@ -23,7 +22,7 @@ from edged.observeside import ObserveSide
 from edged.operatorside import OperatorSide
 from edged.wire import codec
 from edged.wire.endpoints import Endpoints
-from edged.wire.features import features
+from edged.wire.features import pong
 from edged.wire.incoming import Incoming
 from edged.workerside import place
 
@@ -97,8 +96,7 @@ class ClientSide:
     def _asked(self, caller: Caller, request: m.ClientRequest, now: float) -> list[Instruction]:
         match request:
             case m.Ping():
-                fields: dict[str, Any] = {"version": __version__, "features": features(journal=self._journal.on)}
-                fields |= {"time": time.time(), "stream": self._config.stream_endpoints}
+                fields = pong(time.time(), self._config.stream_endpoints, journal=self._journal.on)
             case m.Status():
                 fields = self._observe.told(now)
             case m.HistoryRequest():

@@ -36,7 +36,7 @@ from edged.wakes import Wakes
 from edged.wire import codec
 from edged.wire.activation import Activated
 from edged.wire.endpoints import Endpoints
-from edged.wire.features import features
+from edged.wire.features import pong
 from edged.wire.incoming import Incoming
 from edged.wire.listeners import ListenError
 
@@ -146,8 +146,7 @@ class Waiting:
             return self._encode.error(error.id, error)
         match request:
             case m.Ping():
-                fields: dict[str, Any] = {"version": __version__, "features": features(journal=False)}
-                fields |= {"time": time.time(), "stream": self._config.stream_endpoints}
+                fields = pong(time.time(), self._config.stream_endpoints, journal=False)
             case m.Status():
                 fields = self._status()
             case m.ConfigRequest(action=action):

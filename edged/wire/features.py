@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+
+from edged import __version__
 
 FEATURES: Final = (
     "cancel",
@@ -46,3 +48,8 @@ FEATURES: Final = (
 def features(*, journal: bool) -> list[str]:
     """`journal`: there is one here."""
     return [name for name in FEATURES if journal or name != "journal"]
+
+
+def pong(now: float, stream: list[str], *, journal: bool) -> dict[str, Any]:
+    """What answers `ping`. `now`: seconds since 1970, UTC; `stream`: endpoints."""
+    return {"version": __version__, "features": features(journal=journal), "time": now, "stream": stream}

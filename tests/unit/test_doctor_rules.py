@@ -304,6 +304,7 @@ def test_lines_of_a_unit():
 @pytest.mark.parametrize(
     ("listeners", "main", "severity"),
     [([1], str(os.getpid()), "ok"), ([1], "0", "info"), ([None], "0", "unknown"), ([], "0", "info")],
+    ids=["ours", "another", "unreadable", "none"],  # no pid in a name: xdist wants the same ones from every process
 )
 def test_open_files_where_systemd_holds_the_sockets(monkeypatch, listeners, main, severity):
     """It listens in the daemon's place; `MainPID` tells who has them now."""

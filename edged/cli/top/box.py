@@ -73,7 +73,6 @@ class Box:
         self.events: list[dict[str, Any]] = []
         self.hidden = ""
         self.why = ""
-        self.seen_at: float | None = None
         self.away_since: float | None = None
 
     def take(self, look: Look) -> None:
@@ -84,7 +83,7 @@ class Box:
             for rows in (self.fine, self.coarse):
                 rows.age(look.at)
             return
-        self.away_since, self.seen_at = None, look.at
+        self.away_since = None
         self.status = look.status or {}
         self.hidden = look.hidden
         self.requests = look.requests or []
