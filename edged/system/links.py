@@ -8,7 +8,7 @@ again, a socket's inode is not: what is cut is looked at once more through the d
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import fcntl
 import os
 import socket
@@ -126,11 +126,14 @@ def unsent(fd: int) -> int:
 def keeps_up(fd: int) -> bool:
     """Whether the peer reads what it is sent: as long as libzmq holds something back, the kernel's buffer is full.
 
-    A quarter, since on tcp the buffer's size counts what each packet takes and not what it carries.
+    A quarter, since on tcp the buffer's size counts what each packet takes and not what it carries. Where there is no
+    connection any more nothing is held back either: libzmq is to be asked, which says that the peer is gone.
     """
-    with contextlib.suppress(OSError), duplicate(fd) as sock:
-        return 4 * unsent(sock.fileno()) < sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-    return False
+    try:
+        with duplicate(fd) as sock:
+            return 4 * unsent(sock.fileno()) < sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+    except OSError as error:
+        return error.errno in (errno.EBADF, errno.ENOTSOCK)
 
 
 def _queued(fd: int, what: int) -> int:

@@ -67,11 +67,11 @@ def test_a_peer_far_away_that_takes_nothing_is_given_up(tmp_path: Path, capsys: 
         frozen.sendall(message(b"", json.dumps(body).encode()))
         until(lambda: frozen.recv(1000), "the ticket")
         begun = time.monotonic()
-        box.wait_status(lambda s: s["connections"]["request"] == 1, "the end of its connection")
-        status = box.wait_status(lambda s: not s["slots"]["busy"], "the slot")
-        assert status["counters"].get("finished_cancelled") == 1, "and not because it came to its end"
+        until(lambda: box.counters().get("finished_cancelled") == 1, "its end, and not because the text is whole")
+        took = time.monotonic() - begun
+        assert took <= 6 + 2 + 0.2 + 3, "what it takes to fill its buffer, timeout, grace, and the machine's share"
         with capsys.disabled():
-            sys.stdout.write(f"\n  a stopped peer: given up after {time.monotonic() - begun:.1f} s\n")
+            sys.stdout.write(f"\n  a stopped peer: given up after {took:.1f} s\n")
         with Client(box.context, box.tcp["request"]) as good:
             assert good.call(op="ping")["ok"]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from carry_rig import NAME, Life, packed, settings
+from harness import until
 from tiny_models import KINDS, VOCABULARY, tiny
 from worker_rig import PATIENCE_S, Worker
 
@@ -341,7 +342,7 @@ def test_shrink_drops_what_only_saves_time(make, tmp_path: Path) -> None:
     worker.ready()
     for text in ("the rain in the north " * 5, "the sea in the south " * 5):
         worker.ask(prompt=text, max_tokens=2, sampling=greedy())
-    assert list((tmp_path / "ram").iterdir())
+    until(lambda: list((tmp_path / "ram").iterdir()), "a snapshot: a thread of its own writes it")
     rid = worker.start(prompt="the rain", max_tokens=1000, name=NAME, sampling=greedy())
     while not (tmp_path / "ck" / f"{NAME}.ck").exists():
         worker.until(Sampled, rid=rid)

@@ -188,7 +188,7 @@ def test_who_does_not_read_does_not_keep_up() -> None:
                 a.send(b"x" * 4096)
         assert not keeps_up(a.fileno())
         assert unread(b.fileno()) > 65_536
-    assert not keeps_up(10_000)
+    assert keeps_up(10_000), "nothing is held back for who is gone: libzmq says so"
 
 
 def test_a_descriptor_that_is_no_socket_any_more_is_left_as_it_was() -> None:
@@ -196,7 +196,7 @@ def test_a_descriptor_that_is_no_socket_any_more_is_left_as_it_was() -> None:
     with open("/proc/self/status", "rb") as file:
         before = len(os.listdir(FDS))
         for _ in range(50):
-            assert not keeps_up(file.fileno())
+            assert keeps_up(file.fileno())
             assert not cut(Link(file.fileno(), 1, "request", "localhost:0:0:1", 0.0))
         assert len(os.listdir(FDS)) == before
 
