@@ -173,7 +173,8 @@ def test_the_journal_has_fields_and_never_a_prompt(pi: Box) -> None:
     assert marker not in everything
     assert len(answer) > 10
     assert answer[:40] not in everything
-    assert pi.show("StatusText")["StatusText"].startswith("ready, level normal, smollm2-135m-instruct")
+    ready = "ready, level normal, smollm2-135m-instruct"
+    pi.until(lambda: pi.show("StatusText")["StatusText"].startswith(ready), "its state in words, within a second")
 
 
 # ---- restarts, reloads ---------------------------------------------------------------------------------------
