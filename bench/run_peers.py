@@ -38,7 +38,7 @@ def main() -> None:
             print(f"     {seen}", flush=True)
             verdict("p99 beside it, ms", seen.besieged, TIMES * seen.calm + NOISE_MS)
             first = seen.turns[1]
-            print(f"     p99 in the first {SECONDS:g} s of it: {first:.1f} ms, {first / seen.calm:.1f} times", flush=True)
+            print(f"     in its first {SECONDS:g} s {first:.1f} ms, {first / seen.calm:.1f} times", flush=True)
             verdict("memory afterwards, times before", seen.memory_after / seen.memory_before, 1.1)
             verdict("broken promises to the good client", len(seen.faults), 0)
             if name == "malformed":
