@@ -258,15 +258,7 @@ class Attacker:
 
     def flood(self) -> None:
         """Pings as fast as they are taken; answers are read."""
-        block = message(b"", GOOD) * 100
-        self.ready()
-
-        def act(sock: socket.socket) -> None:
-            while True:
-                sock.sendall(block)
-                drain(sock)
-
-        self.again(act)
+        self._pour(message(b"", GOOD) * 100)
 
     def unread(self) -> None:
         """Asks for large replies on `count` connections and reads none."""
@@ -287,7 +279,9 @@ class Attacker:
 
     def commands(self) -> None:
         """PING commands with the longest context, as fast as they are taken."""
-        block = command(b"PING", struct.pack(">H", 0) + b"c" * 16) * 4000
+        self._pour(command(b"PING", struct.pack(">H", 0) + b"c" * 16) * 4000)
+
+    def _pour(self, block: bytes) -> None:
         self.ready()
 
         def act(sock: socket.socket) -> None:

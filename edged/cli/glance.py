@@ -156,7 +156,7 @@ def _board(watchdog: object) -> str:
         if _number(pace, "duty") and pace["duty"] < 1:
             said.append(f"working {pace['duty']:.0%} of the time")
         if _number(pace, "threads") and pace["threads"] > 0:
-            said.append(f"{pace['threads']:.0f} threads")
+            said.append(f"{pace['threads']:.0f} thread{'' if pace['threads'] == 1 else 's'}")
         if _number(pace, "frequency_khz"):
             said.append(f"at most {pace['frequency_khz'] / 1e6:.1f} GHz")
     return ", ".join(said)
