@@ -24,7 +24,8 @@ from box import REPOSITORY, Box
 from edged.places import EMBEDDED_MODEL, models_dir
 
 ANSIBLE = REPOSITORY / "deploy/ansible"
-NAMESPACE = "edged-fleet"
+NAMESPACE = f"edged-{os.getpid()}"
+"""Of the controller; those of the boxes begin with it."""
 NETWORK = "10.99.0"
 TOOLS = (("ip", "iproute2"), ("ssh", "openssh-client"), ("ssh-keygen", "openssh-client"))
 PLAYBOOK_S = 600.0
@@ -54,6 +55,13 @@ def impossible() -> str:
 
 def ip(*arguments: str, inside: str | None = None, check: bool = True) -> None:
     subprocess.run(["ip", *(["-n", inside] if inside else []), *arguments], check=check, capture_output=not check)
+
+
+def sweep() -> None:
+    """What test runs left that were killed."""
+    for left in Path("/run/netns").glob("edged-[0-9]*"):
+        if not Path(f"/proc/{left.name.split('-')[1]}").exists():
+            ip("netns", "del", left.name, check=False)
 
 
 class Pi(Box):
@@ -123,9 +131,7 @@ class Fleet:
         self.directory = directory
         self.boxes: list[Pi] = []
         self.variables: dict[str, Any] = {}
-        ip("netns", "del", NAMESPACE, check=False)
-        for left in Path("/run/netns").glob(f"{NAMESPACE}-pi*") if Path("/run/netns").is_dir() else ():
-            ip("netns", "del", left.name, check=False)
+        sweep()
         ip("netns", "add", NAMESPACE)
         ip("link", "add", "br0", "type", "bridge", inside=NAMESPACE)
         ip("address", "add", f"{NETWORK}.1/24", "dev", "br0", inside=NAMESPACE)
