@@ -1,5 +1,7 @@
 """What a box is, as one JSON object: run by its own Python before anything is changed. Standard library only."""
 
+from __future__ import annotations
+
 import ctypes.util
 import importlib.util
 import json
@@ -8,9 +10,10 @@ import platform
 import subprocess
 import sys
 import time
+from typing import Any
 
 
-def free_mb(path):
+def free_mb(path: str) -> int:
     """Of the file system that `path` is on, or will be."""
     while not os.path.exists(path):
         path = os.path.dirname(path)
@@ -18,13 +21,13 @@ def free_mb(path):
     return found.f_bavail * found.f_frsize // 1_000_000
 
 
-def device(path):
+def device(path: str) -> int:
     while not os.path.exists(path):
         path = os.path.dirname(path)
     return os.stat(path).st_dev
 
 
-def read(path):
+def read(path: str) -> str:
     try:
         with open(path, encoding="utf-8") as file:
             return file.read().strip()
@@ -32,14 +35,14 @@ def read(path):
         return ""
 
 
-def size(path):
+def size(path: str) -> int | None:
     try:
         return os.path.getsize(path)
     except OSError:
         return None
 
 
-def systemd():
+def systemd() -> int:
     try:
         said = subprocess.run(["systemctl", "--version"], capture_output=True, text=True, check=False).stdout
         return int(said.split()[1]) if os.path.isdir("/run/systemd/system") else 0
@@ -47,14 +50,14 @@ def systemd():
         return 0
 
 
-def memory_mb():
+def memory_mb() -> int:
     for line in read("/proc/meminfo").splitlines():
         if line.startswith("MemTotal:"):
             return int(line.split()[1]) * 1024 // 1_000_000
     return 0
 
 
-def whole(release):
+def whole(release: str) -> Any:
     """The files of a release that was finished; none when it was not."""
     try:
         return json.loads(read(f"/opt/edged/releases/{release}/manifest.json"))["files"]
@@ -87,9 +90,7 @@ print(
             "release": {"there": os.path.isdir(f"/opt/edged/releases/{release}"), "files": whole(release)},
             "model_bytes": size(model) if model else None,
             "kernel": read("/proc/cmdline"),
-            "cmdline": next(
-                (p for p in ("/boot/firmware/cmdline.txt", "/boot/cmdline.txt") if os.path.isfile(p)), ""
-            ),
+            "cmdline": next((p for p in ("/boot/firmware/cmdline.txt", "/boot/cmdline.txt") if os.path.isfile(p)), ""),
         }
     )
 )
