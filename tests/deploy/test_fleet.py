@@ -201,7 +201,7 @@ def test_a_model_that_is_too_large(pis: Fleet, variables: dict[str, Any], tmp_pa
     before = [one.untouched() for one in pis.boxes]
     large = tmp_path / "large.gguf"
     with large.open("wb") as file:
-        file.truncate(4 << 40)
+        file.truncate(1 << 40)
     pis.write(edged_model_file=str(large))
     done = pis.run("rollout.yml", status=2)
     assert "are wanted beside it" in done.said
@@ -275,10 +275,10 @@ def test_another_model(pis: Fleet, tmp_path: Path, variables: dict[str, Any]) ->
     assert {one.status()["model"]["file"] for one in pis.boxes} == {EMBEDDED_MODEL}
 
 
-def test_keys(pis: Fleet, tmp_path: Path, variables: dict[str, Any]) -> None:
+def test_keys(pis: Fleet, build: Build, tmp_path: Path, variables: dict[str, Any]) -> None:
     public = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
-    pis.variables |= {"edged_release": pis.variables["edged_release"].replace("0.1.5", "0.1.4")}
-    pis.write(edged_server_key=True, edged_keys_dir=str(tmp_path), edged_clients={"kitchen": public})
+    pis.write(edged_release=str(build("0.1.4")), edged_server_key=True)
+    pis.write(edged_keys_dir=str(tmp_path), edged_clients={"kitchen": public})
     pis.run("keys.yml")
     keys = {(tmp_path / f"{one.name}.key").read_text() for one in pis.boxes}
     assert len(keys) == 3
@@ -296,9 +296,8 @@ def test_keys(pis: Fleet, tmp_path: Path, variables: dict[str, Any]) -> None:
     assert "kitchen" not in pis.boxes[0].run("edgectl", "keys", "list").stdout
 
 
-def test_kernel_switches(pis: Fleet, variables: dict[str, Any]) -> None:
-    pis.variables |= {"edged_release": pis.variables["edged_release"].replace("0.1.5", "0.1.4")}
-    pis.write(edged_kernel_switches=["cgroup_enable=memory", "psi=1"])
+def test_kernel_switches(pis: Fleet, build: Build, variables: dict[str, Any]) -> None:
+    pis.write(edged_release=str(build("0.1.4")), edged_kernel_switches=["cgroup_enable=memory", "psi=1"])
     refused = pis.run("site.yml", status=2)
     assert "no cmdline.txt" in refused.said
     for one in pis.boxes:
