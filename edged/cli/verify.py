@@ -17,7 +17,9 @@ from edged.cli.options import json_option, utf8
 from edged.cli.output import ANSWER_S, EXIT_ERROR, EXIT_NO_ANSWER, Session, error_words, fail, one_line, print_json
 from edged.cli.terminal import Passing
 
-PROMPT: Final = "Count from one to twelve in words, separated by commas."
+PROMPT: Final = "Repeat after me: one two three four five six seven eight nine ten eleven twelve"
+"""What follows is as good as certain to a model, so that rounding decides nothing: with the embedded default each token is
+1.17 nats likelier than the next best, at least (counting by itself: 0.01; measured, x86-64)."""
 DEADLINE_S: Final = 60.0
 EXACT: Final[dict[str, Any]] = {
     "temperature": 0,
