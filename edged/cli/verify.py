@@ -18,8 +18,8 @@ from edged.cli.output import ANSWER_S, EXIT_ERROR, EXIT_NO_ANSWER, Session, erro
 from edged.cli.terminal import Passing
 
 PROMPT: Final = "Repeat after me: one two three four five six seven eight nine ten eleven twelve"
-"""What follows is as good as certain to a model, so that rounding decides nothing: with the embedded default each token is
-1.17 nats likelier than the next best, at least (counting by itself: 0.01; measured, x86-64)."""
+"""What follows is as good as certain to a model, so that rounding decides nothing: with the embedded default each token
+is 1.17 nats likelier than the next best, at least (counting without an example: 0.01; measured, x86-64)."""
 DEADLINE_S: Final = 60.0
 EXACT: Final[dict[str, Any]] = {
     "temperature": 0,
