@@ -5,7 +5,7 @@ PY := .venv/bin/python
 CONFIG ?= config.yaml
 PYTEST_ARGS ?=
 
-.PHONY: help setup model run serve test lint docs bench chaos fuzz system-test install uninstall clean
+.PHONY: help setup model run serve test lint docs bench chaos fuzz system-test fleet-test install uninstall clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null || \
@@ -32,13 +32,14 @@ FAULTS = faults life levels reload journal hostile storm peers
 test: setup model lint  ## lint, then all tests; the last line is pytest's summary
 	@$(PY) -m pytest -n 3 --dist loadgroup $(FLOORS) $(PYTEST_ARGS)
 
-lint: setup  ## ruff, mypy, yamllint, codespell
+lint: setup  ## ruff, mypy, yamllint, codespell, ansible-lint
 	@.venv/bin/ruff check .
 	@.venv/bin/ruff format --check .
 	@.venv/bin/mypy
 	@.venv/bin/mypy scripts
 	@.venv/bin/yamllint --strict .
 	@.venv/bin/codespell
+	@bash scripts/lint_ansible.sh
 
 docs: setup  ## renew what is made of the programs: the blocks of docs/edgectl.md, the manual pages in docs/man
 	@$(PY) scripts/edgectl_help.py && $(PY) scripts/manpages.py
@@ -53,6 +54,9 @@ SYSTEM ?= tests/system
 
 system-test: setup model  ## the units, install and uninstall, in real systemd boxes (root; tests/system)
 	@$(PY) -m pytest $(SYSTEM) $(PYTEST_ARGS)
+
+fleet-test: setup model  ## three boxes, SSH, Ansible: install, upgrade, roll back, and what goes wrong (root; tests/deploy)
+	@$(PY) -m pytest -x tests/deploy $(PYTEST_ARGS)
 
 install:  ## as root: edged as a service of this box (WHEELS=DIR offline, MODEL=FILE); again: upgrade
 	@bash scripts/install.sh

@@ -60,6 +60,7 @@ from edged.messages import (
     Start,
     Tokenize,
     Tokenized,
+    TokenLogprob,
     Up,
     Warm,
     Warmed,
@@ -113,7 +114,8 @@ class Run:
         text = self.script.get("word", f"{self.script.get('tag', 't')}{self.said} ")
         self.said += 1
         self.next_at = now + float(self.script.get("delay", 0)) * self.stretch
-        return [Sampled(rid, [self.said], text)]
+        told = [TokenLogprob(self.said, text, -0.5, [])] if self.start.shape.logprobs else []
+        return [Sampled(rid, [self.said], text, logprobs=told)]
 
     def _die_if_told(self) -> None:
         if self.carried and "once" in self.script:

@@ -39,6 +39,7 @@ VERBS = {
     "status": "edged.cli.status",
     "tokenize": "edged.cli.tokenize",
     "top": "edged.cli.top.verb",
+    "verify": "edged.cli.verify",
     "warm": "edged.cli.warm",
 }
 """Verb → the module whose `command` it is."""
@@ -74,7 +75,8 @@ class _LazyGroup(click.Group):
     cls=_LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit status: 0 done; 1 the daemon answered with an error; 2 usage; 3 nothing answered; "
-    "78 the configuration is wrong; 130 interrupted. `doctor`, `health` and `result` have their own: see their --help.",
+    "78 the configuration is wrong; 130 interrupted. `doctor`, `health`, `result` and `verify` have their own: see "
+    "their --help.",
 )
 @click.option(
     "--config",

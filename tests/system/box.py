@@ -48,14 +48,15 @@ def _layers(at: str) -> str:
     return f"lowerdir={at}/a,upperdir={at}/b,workdir={at}/c"
 
 
-def image(suite: str) -> Path:
-    """Made when it is not there; renamed last."""
-    target = BOXES / suite
+def image(suite: str, more: tuple[str, ...] = ()) -> Path:
+    """Made when it is not there; renamed last. `more`: packages beside the usual ones."""
+    target = BOXES / "-".join((suite, *more))
     if target.exists():
         return target
     BOXES.mkdir(parents=True, exist_ok=True)
-    half = BOXES / f".{suite}.{os.getpid()}"
-    command = ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", suite, str(half), *filter(None, [MIRROR])]
+    half = BOXES / f".{target.name}.{os.getpid()}"
+    packages = ",".join((PACKAGES, *more))
+    command = ["debootstrap", "--variant=minbase", f"--include={packages}", suite, str(half), *filter(None, [MIRROR])]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
@@ -93,9 +94,12 @@ def sweep() -> None:
 class Box:
     """Running until it is closed. `run` is as root inside, unless a user is named."""
 
+    network: tuple[str, ...] = ("--private-network",)
+    packages: tuple[str, ...] = ()
+
     def __init__(self, suite: str, *options: str) -> None:
         self.suite = suite
-        lower = image(suite)
+        lower = image(suite, self.packages)
         sweep()
         self.directory = Path(tempfile.mkdtemp(prefix=f"box-{os.getpid()}-", dir=BOXES))
         for name in ("upper", "work", "root"):
@@ -116,7 +120,7 @@ class Box:
             str(self.root),
             "--register=no",
             "--keep-unit",
-            "--private-network",
+            *self.network,
         ]
         with (self.directory / "console").open("ab") as console:
             self.process = subprocess.Popen(

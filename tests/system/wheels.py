@@ -32,22 +32,27 @@ def install(made: Box) -> None:
 
 
 def wheelhouse(made: Box) -> None:
-    """/root/wheels of the box: what edged needs, from a cache by what pyproject.toml says; edged as it is now."""
-    suite, directory = made.suite, made.root / "root/wheels"
-    key = hashlib.sha256((REPOSITORY / "pyproject.toml").read_bytes() + sys.version.encode()).hexdigest()[:12]
-    kept = BOXES / f"wheels-{suite}-{key}"
-    if not kept.exists():
-        half = BOXES / f".{kept.name}"
+    """/root/wheels of the box: what edged needs, and edged as it is now."""
+    directory = made.root / "root/wheels"
+    shutil.copytree(kept(made.suite), directory)
+    for old in directory.glob("edged-*.whl"):
+        old.unlink()
+    pip("wheel", "--no-deps", "-w", str(directory), str(REPOSITORY))
+
+
+def kept(suite: str) -> Path:
+    """What edged needs there, from a cache by what pyproject.toml says of it. Made when not there; renamed last."""
+    key = hashlib.sha256("\n".join([*requirements(), sys.version]).encode()).hexdigest()[:12]
+    found = BOXES / f"wheels-{suite}-{key}"
+    if not found.exists():
+        half = BOXES / f".{found.name}"
         shutil.rmtree(half, ignore_errors=True)
         half.mkdir(parents=True)
         (_same_python if f"{sys.version_info[0]}.{sys.version_info[1]}" == PYTHON_OF[suite] else _other_python)(
             suite, half
         )
-        half.rename(kept)
-    shutil.copytree(kept, directory)
-    for old in directory.glob("edged-*.whl"):
-        old.unlink()
-    pip("wheel", "--no-deps", "-w", str(directory), str(REPOSITORY))
+        half.rename(found)
+    return found
 
 
 def _same_python(suite: str, directory: Path) -> None:
