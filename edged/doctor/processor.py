@@ -63,7 +63,7 @@ MATTERS: Final = ("DOTPROD", "MATMUL_INT8", "AVX", "AVX2", "FMA", "F16C")
 COMPILE: Final = (
     "compile the engine on this board: pip install --force-reinstall --no-binary llama-cpp-python llama-cpp-python"
 )
-CHILD_S: Final = 10.0
+CHILD_S: Final = 3.0
 UNFIT: Final = 78
 """The child's exit status when no variant suits."""
 _PROBE: Final = """
@@ -191,14 +191,16 @@ def engine() -> str | None:
     return library if os.path.isdir(library) else None
 
 
-def probe(library: str) -> Probe:
+def probe(library: str, seconds: float | None = None) -> Probe:
+    """Default: `CHILD_S`."""
+    patience = CHILD_S if seconds is None else seconds
     command = [sys.executable, "-I", "-S", "-c", _PROBE, library, str(UNFIT)]
     try:
-        child = subprocess.run(command, capture_output=True, text=True, timeout=CHILD_S, check=False, errors="replace")
+        child = subprocess.run(command, capture_output=True, text=True, timeout=patience, check=False, errors="replace")
     except OSError as error:
         return Probe(untried=error.strerror or str(error))
     except subprocess.TimeoutExpired:
-        return Probe(wrong=f"it did not compute within {CHILD_S:g} s")
+        return Probe(wrong=f"it did not compute within {patience:g} s")
     used, found = uses(child.stdout), re.search(r"^variant (\S+)$", child.stdout, re.MULTILINE)
     if child.returncode == UNFIT:
         return Probe(unfit=True)

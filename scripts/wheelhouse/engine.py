@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import tarfile
 import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -62,10 +61,7 @@ def wheel(arch: str) -> Path:
 
 
 def _build(arch: str, out: Path, scratch: Path) -> None:
-    sdist = tools.source("llama-cpp-python")
-    with tarfile.open(sdist) as archive:
-        archive.extractall(scratch / "source", filter="data")
-    source = next((scratch / "source").iterdir())
+    source = tools.unpacked("llama-cpp-python", scratch / "source")
     toolchain(arch, compilers(arch, scratch / "bin"), scratch)
     settings = {**SETTINGS, "CMAKE_TOOLCHAIN_FILE": str(scratch / "toolchain.cmake")}
     environment = {

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import tarfile
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -40,10 +39,7 @@ def wheels(arch: str) -> list[Path]:
 
 def _build(arch: str, version: str, out: Path, scratch: Path) -> None:
     pin, _ = tools.pins("sources.txt")["systemd-python"]
-    scratch.mkdir()
-    with tarfile.open(tools.source("systemd-python")) as archive:
-        archive.extractall(scratch, filter="data")
-    source = next(scratch.glob("systemd-python-*"))
+    source = tools.unpacked("systemd-python", scratch / "source")
     headers = debian.headers(arch, version)
     env, cc = zig_caches(scratch), compilers(arch, scratch / "bin")["cc"]
     root = scratch / "wheel"

@@ -50,6 +50,13 @@ def source(name: str) -> Path:
     return found[0]
 
 
+def unpacked(name: str, target: Path) -> Path:
+    """The source tree. tar, since Debian 12's own tarfile has no filters yet."""
+    target.mkdir(parents=True)
+    run("unpacking it", ["tar", "-xzf", source(name), "-C", target])
+    return next(target.iterdir())
+
+
 def path() -> str:
     """$PATH with the tools first."""
     return f"{python().parent}:{os.environ.get('PATH', '')}"

@@ -1,0 +1,113 @@
+"""One wheelhouse on boards that this machine is not: emulated by qemu-user. Figures are of the emulation.
+
+`make arm-test` makes the wheelhouse first. The same wheel answers on a Pi 4's processor and on a Pi 5's, and says the same
+as on x86-64.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from arm64 import REPOSITORY, Arm, arm
+
+from edged import __version__
+from edged.places import EMBEDDED_MODEL, models_dir
+
+HOUSE = REPOSITORY / f"dist/edged-{__version__}-aarch64"
+MODEL = models_dir() / EMBEDDED_MODEL
+BIN = "/opt/venv/bin"
+ONCE = Path(__file__).with_name("once.sh")
+PROMPT = "Name the three primary colors."
+TOKENS = "16"
+VARIANT = {"cortex-a72": "armv8.0_1", "cortex-a76": "armv8.2_2"}
+"""Processor (Pi 4, Pi 5) → the engine's CPU code for it."""
+
+
+@pytest.fixture(scope="module")
+def box() -> Iterator[Arm]:
+    """With edged installed from the wheelhouse; how long that took, and what it needs, is printed."""
+    for needed, make in ((HOUSE, "make wheelhouse ARCH=aarch64"), (MODEL, "make model")):
+        if not needed.exists():
+            pytest.skip(f"{needed} is not here: {make}")
+    with arm() as made:
+        shutil.copytree(HOUSE, made.root / "root/house")
+        shutil.copy2(MODEL, made.root / "root")
+        shutil.copy2(ONCE, made.root / "root")
+        before, begun = made.used(), time.monotonic()
+        made.run("python3", "-m", "venv", "/opt/venv")
+        seconds, size = time.monotonic() - begun, made.used() - before
+        print(f"\n  emulated: a venv: {seconds:.0f} s, {size / 1e6:.0f} MB")
+        begun = time.monotonic()
+        pip = [f"{BIN}/python", "-m", "pip", "--disable-pip-version-check", "install", "--no-index"]
+        made.run("sh", "-c", f"cd /root/house && {' '.join(pip)} --find-links wheels --require-hashes -r requirements.txt")
+        seconds, size = time.monotonic() - begun, made.used() - before - size
+        print(f"  emulated: edged and the engine from the wheelhouse: {seconds:.0f} s, {size / 1e6:.0f} MB")
+        yield made
+
+
+def once(box: Arm, cpu: str, **env: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Answer and status of a daemon on that processor."""
+    begun = time.monotonic()
+    command = ["sh", "/root/once.sh", BIN, f"/root/{EMBEDDED_MODEL}", PROMPT, TOKENS]
+    answer, status = box.run(*command, cpu=cpu, seconds=900, **env).stdout.splitlines()
+    told = json.loads(status)
+    seconds = time.monotonic() - begun
+    print(f"\n  emulated: {cpu} {env or ''}: {told['model']['variant']}, start, answer and stop {seconds:.0f} s")
+    return json.loads(answer), told
+
+
+@pytest.fixture(scope="module")
+def here() -> str:
+    """What this machine says."""
+    directory = Path(sys.executable).parent
+    if not (directory / "edgectl").exists():
+        pytest.skip(f"no edgectl beside {sys.executable}: make setup")
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    command = ["sh", ONCE, directory, MODEL, PROMPT, TOKENS]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300, env=environment)
+    text: str = json.loads(done.stdout.splitlines()[0])["text"]
+    return text
+
+
+def test_no_compiler_was_there(box: Arm) -> None:
+    assert box.run("sh", "-c", "command -v cc gcc c++ clang make", check=False).stdout == ""
+    assert box.run("uname", "-m").stdout.strip() == "aarch64"
+
+
+def test_every_module_imports(box: Arm) -> None:
+    """Of both processes: msgspec, zmq with CURVE, systemd, yaml, prometheus_client; numpy and the engine."""
+    code = (
+        "import zmq, msgspec, yaml, systemd.daemon, systemd.journal, prometheus_client, rich, numpy, jinja2, llama_cpp; "
+        "import edged.daemon, edged.cli.main, edged.worker.loop; assert zmq.has('curve')"
+    )
+    box.run(f"{BIN}/python", "-c", code)
+
+
+@pytest.mark.parametrize("cpu", VARIANT)
+def test_the_selftest_computes(box: Arm, cpu: str) -> None:
+    said = box.run(f"{BIN}/python", "-m", "edged.doctor.selftest", cpu=cpu).stdout
+    assert f"suits the processor ({VARIANT[cpu]})" in said
+
+
+@pytest.mark.parametrize("cpu", VARIANT)
+def test_a_real_answer_equal_to_x86(box: Arm, here: str, cpu: str) -> None:
+    answer, status = once(box, cpu)
+    assert status["model"]["variant"] == VARIANT[cpu]
+    assert answer["text"] == here
+
+
+def test_pages_of_16_kib(box: Arm, here: str) -> None:
+    """As a Pi 5's own kernel has them."""
+    size = box.run("python3", "-c", "import os; print(os.sysconf('SC_PAGESIZE'))", QEMU_PAGESIZE="16384").stdout
+    assert size.strip() == "16384"
+    answer, _ = once(box, "cortex-a76", QEMU_PAGESIZE="16384")
+    assert answer["text"] == here
