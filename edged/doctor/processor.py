@@ -66,14 +66,14 @@ COMPILE: Final = (
 CHILD_S: Final = 3.0
 UNFIT: Final = 78
 """The child's exit status when no variant suits."""
-_PROBE: Final = """
+_PROBE: Final = """# libggml through libllama: opened by its own name it would be a second copy, with a registry of its own
 import ctypes, os, re, sys
 lib = sys.argv[1]
 variants = sorted(name for name in os.listdir(lib) if re.fullmatch("libggml-cpu-.+[.]so", name))
 code = "libggml-cpu.so"
 llama = ctypes.CDLL(os.path.join(lib, "libllama.so"))
 if variants:
-    ctypes.CDLL(os.path.join(lib, "libggml.so")).ggml_backend_load_all_from_path(os.fsencode(lib))
+    llama.ggml_backend_load_all_from_path(os.fsencode(lib))
     found = re.search("libggml-cpu-(.+)[.]so", open("/proc/self/maps").read())
     if found is None:
         for name in variants:

@@ -43,6 +43,16 @@ TOOLCHAIN: Final = {
     "CMAKE_MODULE_LINKER_FLAGS_INIT": "-s -Wl,--no-undefined",
 }
 PARTS: Final = ("zig.py", "kmpc.c", "omp.h", "openmp.cmake", "tools.txt")
+SPARE: Final = (
+    "lib/*.so.*.*.*",
+    "lib/libllama.so.*",
+    "lib/libllama-common*",
+    "lib/libggml-base.so",
+    "lib/cmake",
+    "lib/pkgconfig",
+    "include",
+)
+"""Below llama_cpp/. What loads: libllama.so and libggml.so by path, libggml.so.0 and libggml-base.so.0 by their names."""
 VARIANTS: Final = {"aarch64": 8, "x86_64": 14}
 """How many CPU backends must be in the wheel."""
 
@@ -77,7 +87,7 @@ def _build(arch: str, out: Path, scratch: Path) -> None:
     run("naming it", [tools.python(), "-m", "wheel", "tags", "--remove", f"--platform-tag={tag}", built])
     done = next((scratch / "out").glob("*.whl"))
     check(done, arch)
-    shutil.move(done, out / done.name)
+    slim(done, out, scratch / "slim")
     (out / "origin.json").write_text(json.dumps(_origin(source)))
 
 
@@ -123,6 +133,16 @@ def between(text: str, before: str, after: str) -> str:
     if not there or after not in rest:
         raise StepError(f"no {before!r} where it should be: has llama-cpp-python changed?")
     return rest.partition(after)[0].split()[0]
+
+
+def slim(built: Path, out: Path, scratch: Path) -> None:
+    """The same wheel without what no box needs: it has no links, so CMake's chains of them are copies."""
+    run("unpacking it", [tools.python(), "-m", "wheel", "unpack", built, "--dest", scratch])
+    root = next(scratch.iterdir())
+    for pattern in SPARE:
+        for path in root.glob(f"llama_cpp/{pattern}"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    run("packing it again", [tools.python(), "-m", "wheel", "pack", root, "--dest-dir", out])
 
 
 def check(built: Path, arch: str) -> None:
