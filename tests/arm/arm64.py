@@ -42,7 +42,9 @@ def _binfmt() -> str:
         subprocess.run(["mount", "-t", "binfmt_misc", "binfmt_misc", BINFMT], capture_output=True, check=False)
     if not (BINFMT / "qemu-aarch64").exists():
         subprocess.run(["update-binfmts", "--enable", "qemu-aarch64"], capture_output=True, check=False)
-    return "" if (BINFMT / "qemu-aarch64").exists() else "this kernel starts no programs of other machines (binfmt_misc)"
+    return (
+        "" if (BINFMT / "qemu-aarch64").exists() else "this kernel starts no programs of other machines (binfmt_misc)"
+    )
 
 
 def image() -> Path:
@@ -93,7 +95,9 @@ class Arm:
             env=whole,
             stdin=subprocess.DEVNULL,
         )
-        assert not check or done.returncode == 0, f"{command}: {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+        assert not check or done.returncode == 0, (
+            f"{command}: {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+        )
         return done
 
     def used(self) -> int:

@@ -48,7 +48,9 @@ def box() -> Iterator[Arm]:
         print(f"\n  emulated: a venv: {seconds:.0f} s, {size / 1e6:.0f} MB")
         begun = time.monotonic()
         pip = [f"{BIN}/python", "-m", "pip", "--disable-pip-version-check", "install", "--no-index"]
-        made.run("sh", "-c", f"cd /root/house && {' '.join(pip)} --find-links wheels --require-hashes -r requirements.txt")
+        made.run(
+            "sh", "-c", f"cd /root/house && {' '.join(pip)} --find-links wheels --require-hashes -r requirements.txt"
+        )
         seconds, size = time.monotonic() - begun, made.used() - before - size
         print(f"  emulated: edged and the engine from the wheelhouse: {seconds:.0f} s, {size / 1e6:.0f} MB")
         yield made
