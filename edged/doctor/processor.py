@@ -66,7 +66,7 @@ COMPILE: Final = (
 CHILD_S: Final = 3.0
 UNFIT: Final = 78
 """The child's exit status when no variant suits."""
-_PROBE: Final = """# libggml through libllama: opened by its own name it would be a second copy, with a registry of its own
+_PROBE: Final = """# libggml through libllama: opened by its own path it would be a second copy, with its own registry
 import ctypes, os, re, sys
 lib = sys.argv[1]
 variants = sorted(name for name in os.listdir(lib) if re.fullmatch("libggml-cpu-.+[.]so", name))

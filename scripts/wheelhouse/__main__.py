@@ -25,8 +25,6 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, default=REPOSITORY / "dist", help="where it goes (default: dist)")
     wanted = parser.parse_args()
-    if sys.version_info < (3, 11):
-        sys.exit("wheelhouse: this needs Python 3.11 or newer (set PYTHON=/path/to/python3)")
     begun = time.monotonic()
     try:
         if wanted.what == "lock":

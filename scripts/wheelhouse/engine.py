@@ -52,7 +52,7 @@ SPARE: Final = (
     "lib/pkgconfig",
     "include",
 )
-"""Below llama_cpp/. What loads: libllama.so and libggml.so by path, libggml.so.0 and libggml-base.so.0 by their names."""
+"""Below llama_cpp/. Loaded are libllama.so and libggml.so by path, libggml.so.0 and libggml-base.so.0 by name."""
 VARIANTS: Final = {"aarch64": 8, "x86_64": 14}
 """How many CPU backends must be in the wheel."""
 

@@ -1,7 +1,7 @@
 """An emulated 64-bit ARM Debian: qemu-user in a chroot. For function; no figure of it is a speed.
 
-The image is made once (some ten minutes, 350 MB) and kept where tests/system/box.py keeps its own; each use is an overlay
-on it. QEMU_CPU chooses the processor, `-p` the page size. There is no systemd and no network in it.
+The image is made once (some ten minutes, 350 MB) and kept where tests/system/box.py keeps its own; each use is an
+overlay on it. QEMU_CPU chooses the processor, `-p` the page size. There is no systemd and no network in it.
 """
 
 from __future__ import annotations
@@ -42,9 +42,7 @@ def _binfmt() -> str:
         subprocess.run(["mount", "-t", "binfmt_misc", "binfmt_misc", BINFMT], capture_output=True, check=False)
     if not (BINFMT / "qemu-aarch64").exists():
         subprocess.run(["update-binfmts", "--enable", "qemu-aarch64"], capture_output=True, check=False)
-    return (
-        "" if (BINFMT / "qemu-aarch64").exists() else "this kernel starts no programs of other machines (binfmt_misc)"
-    )
+    return "" if (BINFMT / "qemu-aarch64").exists() else "binfmt_misc does not start programs of this kind here"
 
 
 def image() -> Path:
@@ -62,6 +60,7 @@ def image() -> Path:
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
         half.rename(target)
     finally:
+        subprocess.run(["umount", half / "proc"], capture_output=True, check=False)  # debootstrap's, when it failed
         shutil.rmtree(half, ignore_errors=True)
     return target
 
@@ -95,9 +94,8 @@ class Arm:
             env=whole,
             stdin=subprocess.DEVNULL,
         )
-        assert not check or done.returncode == 0, (
-            f"{command}: {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
-        )
+        said = f"{done.stdout[-3000:]}{done.stderr[-3000:]}"
+        assert not check or done.returncode == 0, f"{command}: {done.returncode}\n{said}"
         return done
 
     def used(self) -> int:

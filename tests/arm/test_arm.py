@@ -1,7 +1,7 @@
 """One wheelhouse on boards that this machine is not: emulated by qemu-user. Figures are of the emulation.
 
-`make arm-test` makes the wheelhouse first. The same wheel answers on a Pi 4's processor and on a Pi 5's, and says the same
-as on x86-64.
+`make arm-test` makes the wheelhouse first. The same wheel answers on a Pi 4's processor and on a Pi 5's, and says the
+same as on x86-64.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ VARIANT = {"cortex-a72": "armv8.0_1", "cortex-a76": "armv8.2_2"}
 """Processor (Pi 4, Pi 5) → the engine's CPU code for it."""
 
 
+def tell(figure: str) -> None:
+    sys.stdout.write(f"\n  emulated: {figure}")
+
+
 @pytest.fixture(scope="module")
 def box() -> Iterator[Arm]:
     """With edged installed from the wheelhouse; how long that took, and what it needs, is printed."""
@@ -45,14 +49,13 @@ def box() -> Iterator[Arm]:
         before, begun = made.used(), time.monotonic()
         made.run("python3", "-m", "venv", "/opt/venv")
         seconds, size = time.monotonic() - begun, made.used() - before
-        print(f"\n  emulated: a venv: {seconds:.0f} s, {size / 1e6:.0f} MB")
+        tell(f"a venv: {seconds:.0f} s, {size / 1e6:.0f} MB")
         begun = time.monotonic()
         pip = [f"{BIN}/python", "-m", "pip", "--disable-pip-version-check", "install", "--no-index"]
-        made.run(
-            "sh", "-c", f"cd /root/house && {' '.join(pip)} --find-links wheels --require-hashes -r requirements.txt"
-        )
+        options = "--find-links wheels --require-hashes -r requirements.txt"
+        made.run("sh", "-c", f"cd /root/house && {' '.join(pip)} {options}")
         seconds, size = time.monotonic() - begun, made.used() - before - size
-        print(f"  emulated: edged and the engine from the wheelhouse: {seconds:.0f} s, {size / 1e6:.0f} MB")
+        tell(f"edged and the engine from the wheelhouse: {seconds:.0f} s, {size / 1e6:.0f} MB")
         yield made
 
 
@@ -63,7 +66,7 @@ def once(box: Arm, cpu: str, **env: str) -> tuple[dict[str, Any], dict[str, Any]
     answer, status = box.run(*command, cpu=cpu, seconds=900, **env).stdout.splitlines()
     told = json.loads(status)
     seconds = time.monotonic() - begun
-    print(f"\n  emulated: {cpu} {env or ''}: {told['model']['variant']}, start, answer and stop {seconds:.0f} s")
+    tell(f"{cpu} {env or ''}: {told['model']['variant']}, start, answer and stop {seconds:.0f} s")
     return json.loads(answer), told
 
 
@@ -88,7 +91,8 @@ def test_no_compiler_was_there(box: Arm) -> None:
 def test_every_module_imports(box: Arm) -> None:
     """Of both processes: msgspec, zmq with CURVE, systemd, yaml, prometheus_client; numpy and the engine."""
     code = (
-        "import zmq, msgspec, yaml, systemd.daemon, systemd.journal, prometheus_client, rich, numpy, jinja2, llama_cpp; "
+        "import zmq, msgspec, yaml, systemd.daemon, systemd.journal, prometheus_client, rich; "
+        "import numpy, jinja2, llama_cpp; "
         "import edged.daemon, edged.cli.main, edged.worker.loop; assert zmq.has('curve')"
     )
     box.run(f"{BIN}/python", "-c", code)

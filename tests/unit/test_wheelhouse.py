@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[2]
-sys.path.insert(0, str(REPOSITORY / "scripts"))
-
 from wheelhouse import debian, engine, layout, packages, sbom, steps, systemd, tools, zig
 from wheelhouse.layout import IncompleteError, WheelName
+
+REPOSITORY = Path(__file__).parents[2]
 
 # ---- the compiler's names ------------------------------------------------------------------------------------------
 
