@@ -6,6 +6,7 @@ same as on x86-64.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -28,6 +29,14 @@ BIN = "/opt/venv/bin"
 ONCE = Path(__file__).with_name("once.sh")
 PROMPT = "Name the three primary colors."
 TOKENS = "16"
+TOOLS = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "py.py", "gguf", "tqdm")
+"""Python packages of this environment, all without compiled parts, that the engine's tests need in the box."""
+TESTS = (
+    "ready_tells_what_was_loaded threads_are_pinned one_prompt_answers four_sequences greedy_is_the_same "
+    "a_stop_string_ends whole_context_overflows abort_while_decoding quit_leaves truncated_model garbage_and_absence "
+    "header_that_llama_cpp_refuses dies_with_its_parent"
+)
+"""Of tests/engine, by parts of their names: load, refuse, pin, decode alone and in a batch, end. All take an hour."""
 VARIANT = {"cortex-a72": "armv8.0_1", "cortex-a76": "armv8.2_2"}
 """Processor (Pi 4, Pi 5) → the engine's CPU code for it."""
 
@@ -109,6 +118,43 @@ def test_a_real_answer_equal_to_x86(box: Arm, here: str, cpu: str) -> None:
     answer, status = once(box, cpu)
     assert status["model"]["variant"] == VARIANT[cpu]
     assert answer["text"] == here
+
+
+def test_the_engines_own_tests(box: Arm) -> None:
+    """A choice of them (TESTS), unchanged, on a Pi 5's processor."""
+    tools, tests = box.root / "root/tools", box.root / "root/tests"
+    tools.mkdir()
+    for name in TOOLS:
+        found = importlib.util.find_spec(name.removesuffix(".py"))
+        assert found is not None, name
+        assert found.origin is not None, name
+        origin = Path(found.origin)
+        if name.endswith(".py"):
+            shutil.copy2(origin, tools)
+        else:
+            shutil.copytree(origin.parent, tools / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(REPOSITORY / "tests/engine", tests / "engine", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("worker_rig.py", "tiny_models.py"):
+        shutil.copy2(REPOSITORY / "tests" / name, tests)
+    command = [
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir=/root/tests",
+        "-k",
+        " or ".join(TESTS.split()),
+    ]
+    files = [f"/root/tests/engine/test_worker_{name}.py" for name in ("requests", "process")]
+    env = {
+        "PYTHONPATH": "/root/tools:/root/tests",
+        "EDGED_TEST_MODEL": f"/root/{EMBEDDED_MODEL}",
+        "EDGED_TEST_PATIENCE_S": "600",
+    }
+    done = box.run(f"{BIN}/python", *command, *files, cpu="cortex-a76", seconds=2400, **env)
+    tell(done.stdout.splitlines()[-1])
+    assert f"{len(TESTS.split())} passed" in done.stdout
 
 
 def test_pages_of_16_kib(box: Arm, here: str) -> None:

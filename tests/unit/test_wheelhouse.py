@@ -9,7 +9,6 @@ import zipfile
 from pathlib import Path
 
 import pytest
-
 from wheelhouse import debian, engine, layout, packages, sbom, steps, systemd, tools, zig
 from wheelhouse.layout import IncompleteError, WheelName
 
