@@ -33,6 +33,8 @@ def main() -> int:
         target = make(wanted.what, wanted.out)
     except (StepError, layout.IncompleteError, OSError, subprocess.CalledProcessError) as error:
         sys.exit(f"wheelhouse: {error}")
+    except KeyboardInterrupt:
+        return 130
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     say(f"{target}: {size / 1e6:.0f} MB, {clock(time.monotonic() - begun)}")
     return 0

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -59,6 +60,7 @@ def run(title: str, command: Sequence[object], *, env: dict[str, str] | None = N
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, **(env or {})},
+            start_new_session=True,  # so that compilers end with what started them
         )
         try:
             while process.poll() is None:
@@ -68,7 +70,7 @@ def run(title: str, command: Sequence[object], *, env: dict[str, str] | None = N
                     say(f"  {clock(told - begun)} {_step(log.fileno()) or 'working'}")
         finally:
             if process.poll() is None:
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         if process.returncode:
             log.seek(0)

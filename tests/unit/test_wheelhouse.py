@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from harness import until
 from wheelhouse import debian, engine, layout, packages, sbom, steps, systemd, tools, zig
 from wheelhouse.layout import IncompleteError, WheelName
 
@@ -45,6 +49,40 @@ def test_other_arguments_stay():
 
 def test_the_key_is_of_all_parts():
     assert steps.key("ab", "c") != steps.key("a", "bc") != steps.key(b"abc")
+
+
+def test_a_step_that_fails_shows_the_end_of_its_output():
+    with pytest.raises(steps.StepError) as failed:
+        steps.run("a try", ["sh", "-c", "seq 100; echo no room left >&2; exit 3"])
+    said = str(failed.value).splitlines()
+    assert said[0] == "a try: failed"
+    assert said[1] == "72"
+    assert "no room left" in said
+
+
+def test_what_is_interrupted_leaves_no_compiler_behind(tmp_path):
+    """As Ctrl-C does: the child of the child ends too."""
+    mark = tmp_path / "pid"
+    code = f"from wheelhouse import steps; steps.run('it', ['sh', '-c', 'sh -c \\'echo $$ >{mark}; sleep 60\\'; true'])"
+    path = {**os.environ, "PYTHONPATH": str(REPOSITORY / "scripts")}
+    process = subprocess.Popen([sys.executable, "-c", code], env=path, stderr=subprocess.DEVNULL)
+    until(lambda: mark.exists() and mark.read_text().strip(), "the child")
+    process.send_signal(signal.SIGINT)
+    process.wait(20)
+    until(lambda: not Path(f"/proc/{mark.read_text().strip()}").exists(), "its end")
+
+
+def test_a_directory_appears_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "made"
+    with contextlib.suppress(ZeroDivisionError), steps.new_directory(target) as half:
+        (half / "a").touch()
+        half.joinpath(str(1 / 0))
+    assert list(tmp_path.iterdir()) == []
+    for name in ("first", "second"):
+        with steps.new_directory(target) as half:
+            (half / name).touch()
+    assert [path.name for path in target.iterdir()] == ["second"]
+    assert list(tmp_path.iterdir()) == [target]
 
 
 # ---- what is pinned ------------------------------------------------------------------------------------------------
