@@ -113,6 +113,23 @@ def test_the_selftest_computes(box: Arm, cpu: str) -> None:
     assert f"suits the processor ({VARIANT[cpu]})" in said
 
 
+def test_a_build_that_does_not_fit_is_told(box: Arm) -> None:
+    """As if it had been made for newer boards only; the same files suit a Pi 5."""
+    (library,) = box.root.glob("opt/venv/lib/python3*/site-packages/llama_cpp/lib")
+    aside = library.parent / "aside"
+    aside.mkdir()
+    for name in ("armv8.0_1", "armv8.2_1"):
+        shutil.move(library / f"libggml-cpu-{name}.so", aside)
+    try:
+        command = (f"{BIN}/python", "-m", "edged.doctor.selftest")
+        old, new = (box.run(*command, cpu=cpu, check=False) for cpu in VARIANT)
+    finally:
+        for path in aside.iterdir():
+            shutil.move(path, library)
+    assert (old.returncode, new.returncode) == (1, 0)
+    assert old.stderr.startswith("selftest: the engine is a wrong build for this processor")
+
+
 @pytest.mark.parametrize("cpu", VARIANT)
 def test_a_real_answer_equal_to_x86(box: Arm, here: str, cpu: str) -> None:
     answer, status = once(box, cpu)
