@@ -5,7 +5,8 @@ PY := .venv/bin/python
 CONFIG ?= config.yaml
 PYTEST_ARGS ?=
 
-.PHONY: help setup model run serve test lint docs bench chaos fuzz system-test fleet-test install uninstall clean
+.PHONY: help setup model run serve test lint docs bench chaos fuzz system-test fleet-test wheelhouse wheelhouse-lock arm-test
+.PHONY: install uninstall clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|' 2>/dev/null || \
@@ -69,6 +70,19 @@ FUZZ_S ?= 600
 fuzz: setup  ## every parser under mutated input, FUZZ_S (600) seconds each (tests/fuzz/README.md)
 	@$(PY) -c 'import atheris' 2>/dev/null || $(PY) -m pip install -q -e '.[fuzz]' || echo 'fuzz: no atheris here, the plain loop is used'
 	@$(PY) -m tests.fuzz.run --list | xargs -P $$(nproc) -I TARGET $(PY) -m tests.fuzz.run TARGET --seconds $(FUZZ_S)
+
+ARCH ?= aarch64
+BUILDER ?= $(shell for p in python3 python3.13 python3.12 python3.11; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+wheelhouse:  ## all that a box needs to install edged offline: dist/edged-VERSION-ARCH (ARCH=aarch64|x86_64)
+	@PYTHONPATH=scripts $(or $(BUILDER),python3) -m wheelhouse $(ARCH)
+
+wheelhouse-lock:  ## choose the packages' versions anew: scripts/wheelhouse/packages.txt
+	@PYTHONPATH=scripts $(or $(BUILDER),python3) -m wheelhouse lock
+
+arm-test: setup model  ## the wheelhouse on emulated 64-bit ARM boards (root, qemu-user-static; tests/arm)
+	@$(MAKE) --no-print-directory wheelhouse ARCH=aarch64
+	@$(PY) -m pytest tests/arm -s $(PYTEST_ARGS)
 
 clean:  ## remove .venv, caches and build leftovers (not the models)
 	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .hypothesis

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # `make install`: edged as a systemd service of this box, in /opt/edged/releases/VERSION. Run again it upgrades.
-#   WHEELS=DIR  take every Python package from there and nothing from a network (`pip wheel '.[engine,service,metrics]'` fills it)
+#   WHEELS=DIR  take every Python package from there and nothing from a network: what `make wheelhouse` made (each file is
+#               checked by its hash), or a plain directory of wheels (`pip wheel '.[engine,service,metrics]'` fills it)
 #   MODEL=FILE  copy this GGUF into /var/lib/edged/models; without it the self-test model is fetched, once
 # What runs is never touched: a release is built beside it, then `current` is switched. When the new one does not answer,
 # it is switched back. Configuration, keys, models and state are kept.
@@ -27,6 +28,14 @@ command -v "$python" >/dev/null && new_enough "$python" ||
 wheels=${WHEELS:+$(realpath -e "$WHEELS")} || die "WHEELS: there is no directory $WHEELS"
 model=${MODEL:+$(realpath -e "$MODEL")} || die "MODEL: there is no file $MODEL"
 version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' edged/__init__.py)
+house= # a wheelhouse, with hashes
+if [ -n "$wheels" ] && [ -e "$wheels/manifest.json" ]; then
+    house=$wheels wheels=$wheels/wheels
+    of() { "$python" -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' "$house/manifest.json" "$1"; }
+    [ "$(of version)" = "$version" ] || die "$house holds edged $(of version), this is $version"
+    [ "$(of arch)" = "$(uname -m)" ] || die "$house is for $(of arch), this box is $(uname -m)"
+    (cd "$house" && sha256sum --check --quiet --strict SHA256SUMS) || die "$house is damaged or was changed: copy it anew"
+fi
 
 missing_packages() {
     "$python" -c 'import venv, ensurepip' >/dev/null 2>&1 || echo python3-venv
@@ -76,7 +85,11 @@ trap '[ $? -eq 0 ] || abandon' EXIT
 mkdir -p "$release"
 "$python" -m venv "$release/venv"
 pip=("$release/venv/bin/python" -m pip --disable-pip-version-check install)
-if [ -n "$wheels" ]; then
+if [ -n "$house" ]; then
+    run "installing edged $version into $release, from $house" \
+        "${pip[@]}" --no-index --find-links "$wheels" --require-hashes -r "$house/requirements.txt"
+    cp "$house/manifest.json" "$house/sbom.json" "$release/"
+elif [ -n "$wheels" ]; then
     run "installing edged $version into $release, from $wheels" \
         "${pip[@]}" --no-index --find-links "$wheels" "edged[engine,service,metrics]==$version"
 else
@@ -87,6 +100,7 @@ install: (some 8 minutes on a 2-core x86-64 machine; on a Pi 4 perhaps half an h
 fi
 cp -r docs deploy config.yaml README.md CHANGELOG.md LICENSE "$release/"
 "$release/venv/bin/edged" --version >/dev/null || die "the installed edged does not run; all of the output: $log"
+"$release/venv/bin/python" -m edged.doctor.selftest || die "nothing was changed: what runs goes on"
 
 # ---- user, directories, configuration, units ----
 say "user, directories, configuration, units"

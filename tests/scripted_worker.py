@@ -23,8 +23,8 @@ of a `warm` may be `stall=1`.
 A carried request goes on with the token after the last one it said; its prompt is read again where nothing was said.
 `Pace` stretches delays. Token ids are 1, 2, …; a prompt has as many tokens as words, and must fit the context.
 
-Environment EDGED_SCRIPT: `load=fail`, `load=die`, `load=garbage`, `load=never`, `load=0.5` (seconds), `sequences=4`,
-`refuse=big` (models with that in their path are refused).
+Environment EDGED_SCRIPT: `load=fail`, `load=die`, `load=illegal`, `load=garbage`, `load=never`, `load=0.5` (seconds),
+`sequences=4`, `refuse=big` (models with that in their path are refused).
 """
 
 from __future__ import annotations
@@ -162,8 +162,8 @@ class Worker:
         if self.refuse and self.refuse in load.model_path:
             self.say(LoadFailed("memory", "told to refuse this model"))
             raise SystemExit(1)
-        if self.load == "die":
-            os.kill(os.getpid(), signal.SIGABRT)
+        if self.load in ("die", "illegal"):
+            os.kill(os.getpid(), signal.SIGABRT if self.load == "die" else signal.SIGILL)
         if self.load == "garbage":
             self.sock.sendall(b"\xff" * 64)
         while self.load in ("never", "garbage"):

@@ -36,7 +36,7 @@ from edged.messages import (
 )
 from edged.places import EMBEDDED_MODEL, models_dir
 
-PATIENCE_S = 60.0
+PATIENCE_S = float(os.environ.get("EDGED_TEST_PATIENCE_S", "60"))
 GREEDY = Sampling(temperature=0)
 
 

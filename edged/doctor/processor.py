@@ -4,7 +4,8 @@ the processor has and the build leaves unused makes it slow.
 The processor is asked by getauxval(3) and, on x86, by glibc's `__x86_get_cpuid_feature_leaf` (2.33), which knows what
 the kernel lets a process use; cpuinfo is never read: it shows a 32-bit view to 32-bit programs, and names of its own.
 The build is asked by a child that loads the engine's library and computes with it: an illegal instruction ends the
-child and is a finding. Bits are those of asm/hwcap.h (arm64) and of sys/platform/x86.h.
+child and is a finding. A build with several variants of its CPU code (edged/worker/backends.py) is asked for the one
+that it would take. Bits are those of asm/hwcap.h (arm64) and of sys/platform/x86.h.
 """
 
 from __future__ import annotations
@@ -63,13 +64,26 @@ COMPILE: Final = (
     "compile the engine on this board: pip install --force-reinstall --no-binary llama-cpp-python llama-cpp-python"
 )
 CHILD_S: Final = 3.0
-_PROBE: Final = """
-import ctypes, os, sys
+UNFIT: Final = 78
+"""The child's exit status when no variant suits."""
+_PROBE: Final = """# libggml through libllama: opened by its own path it would be a second copy, with its own registry
+import ctypes, os, re, sys
 lib = sys.argv[1]
+variants = sorted(name for name in os.listdir(lib) if re.fullmatch("libggml-cpu-.+[.]so", name))
+code = "libggml-cpu.so"
 llama = ctypes.CDLL(os.path.join(lib, "libllama.so"))
+if variants:
+    llama.ggml_backend_load_all_from_path(os.fsencode(lib))
+    found = re.search("libggml-cpu-(.+)[.]so", open("/proc/self/maps").read())
+    if found is None:
+        for name in variants:
+            ctypes.CDLL(os.path.join(lib, name))
+        sys.exit(int(sys.argv[2]))
+    code = found[0]
+    print("variant", found[1], flush=True)
 llama.llama_print_system_info.restype = ctypes.c_char_p
 print(llama.llama_print_system_info().decode("utf-8", "replace"), flush=True)
-cpu = ctypes.CDLL(os.path.join(lib, "libggml-cpu.so"))
+cpu = ctypes.CDLL(os.path.join(lib, code))
 cpu.ggml_cpu_init()
 row = (ctypes.c_float * 256)(*([2.0] * 256))
 out = ctypes.c_float()
@@ -81,12 +95,14 @@ COMPUTED: Final = "computed 1024.0"
 
 class Probe(Struct, frozen=True):
     """`features`: what the build uses. `wrong`: how the child failed, in words; `illegal`: by SIGILL.
-    `untried`: why there was no child."""
+    `untried`: why there was no child. `variant`: of a build that has several; `unfit`: none of them suits."""
 
     features: frozenset[str] = frozenset()
     wrong: str = ""
     untried: str = ""
     illegal: bool = False
+    variant: str = ""
+    unfit: bool = False
 
 
 class Processor(Struct, frozen=True):
@@ -124,6 +140,9 @@ def judge(processor: Processor) -> list[Finding]:
         what = f"the engine is a wrong build for this processor: {build.wrong or 'it uses ' + ' '.join(lacking)}"
         why = f"the worker dies with SIGILL; the processor has {shown}"
         return [finding.error(NAME, what, why, COMPILE)]
+    if build.unfit:
+        why = f"no variant of its code suits; the processor has {shown}"
+        return [finding.error(NAME, "the engine is a wrong build for this processor", why, COMPILE)]
     if build.wrong:
         why = "the worker loads the same library"
         return [finding.error(NAME, f"the engine does not work: {build.wrong}", why, COMPILE)]
@@ -133,7 +152,8 @@ def judge(processor: Processor) -> list[Finding]:
         return [finding.warning(NAME, what, "prompts and answers take longer than they need", COMPILE)]
     if not has:
         return [finding.unknown(NAME, "the processor's features are unknown; the engine computes", do="nothing")]
-    return [finding.ok(NAME, f"the engine suits the processor: {' '.join(sorted(build.features & has.keys()))}")]
+    suits = f"the engine suits the processor{f' ({build.variant})' if build.variant else ''}"
+    return [finding.ok(NAME, f"{suits}: {' '.join(sorted(build.features & has.keys()))}")]
 
 
 # ---- the processor ----------------------------------------------------------------------------------------------
@@ -171,22 +191,31 @@ def engine() -> str | None:
     return library if os.path.isdir(library) else None
 
 
-def probe(library: str) -> Probe:
-    command = [sys.executable, "-I", "-S", "-c", _PROBE, library]
+def probe(library: str, seconds: float | None = None) -> Probe:
+    """Default: `CHILD_S`."""
+    patience = CHILD_S if seconds is None else seconds
+    command = [sys.executable, "-I", "-S", "-c", _PROBE, library, str(UNFIT)]
     try:
-        child = subprocess.run(command, capture_output=True, text=True, timeout=CHILD_S, check=False, errors="replace")
+        child = subprocess.run(command, capture_output=True, text=True, timeout=patience, check=False, errors="replace")
     except OSError as error:
         return Probe(untried=error.strerror or str(error))
     except subprocess.TimeoutExpired:
-        return Probe(wrong=f"it did not compute within {CHILD_S:g} s")
-    used = uses(child.stdout)
+        return Probe(wrong=f"it did not compute within {patience:g} s")
+    used, found = uses(child.stdout), re.search(r"^variant (\S+)$", child.stdout, re.MULTILINE)
+    if child.returncode == UNFIT:
+        return Probe(unfit=True)
     if child.returncode < 0:
         name = signal.Signals(-child.returncode).name
         return Probe(used, f"{name} when it computes", illegal=name == "SIGILL")
     if child.returncode:
         last = child.stderr.strip().splitlines()[-1:] or [f"exit {child.returncode}"]
         return Probe(used, last[0])
-    return Probe(used) if COMPUTED in child.stdout else Probe(used, f"it miscalculates: {child.stdout[-60:]!r}")
+    variant = found[1] if found else ""
+    return (
+        Probe(used, variant=variant)
+        if COMPUTED in child.stdout
+        else Probe(used, f"it miscalculates: {child.stdout[-60:]!r}")
+    )
 
 
 def uses(info: str) -> frozenset[str]:

@@ -46,6 +46,7 @@ class Ready(_Up, frozen=True):
     build: str
     warnings: list[str]
     fingerprint: str = ""  # of the model file: equal ones have equal token ids
+    variant: str | None = None  # of the engine's CPU code, in builds that have several
 
 
 class LoadFailed(_Up, frozen=True):

@@ -114,6 +114,7 @@ def _model(facts: Facts) -> dict[str, Any]:
             "kv_bytes": ready.kv_bytes,
             "load_ms": ready.load_ms,
             "build": ready.build,
+            "variant": ready.variant,
         }
     return model
 

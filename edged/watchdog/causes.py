@@ -20,6 +20,11 @@ from edged.system.aside import Aside
 SIGKILL: Final = "SIGKILL"
 OOM: Final = "oom"
 STALLED: Final = "stalled"
+ILLEGAL: Final = "SIGILL"
+WRONG_BUILD: Final = (
+    "the engine's build does not fit this processor: an illegal instruction (edgectl doctor --check cpu-features)"
+)
+"""Why a worker that ends by SIGILL before it is ready is not tried again at once."""
 
 
 ANSWER_S: Final = 0.1

@@ -8,6 +8,7 @@
 
 * A profile whose file is rejected, whose estimate does not fit into memory, or whose worker says so or is killed for
   it: the next smaller one at once. Files that are known to be bad (`rejects`) are passed over.
+* A worker that ends by an illegal instruction before it is ready would do so with every profile: given up at once.
 * After the smallest the plan is the best one again, and a try begins with that. A pinned profile is not left.
 * `fallback`: the plan that served until the one at hand was wished for. If that does not come up, it returns, and none
   of it counts as a death.
@@ -21,7 +22,7 @@ from enum import StrEnum
 from typing import Final
 
 from edged.config import Config
-from edged.watchdog import fit
+from edged.watchdog import causes, fit
 from edged.watchdog.attempt import NEVER
 from edged.watchdog.budget import HEALTHY_S, Budget
 from edged.watchdog.change import Change
@@ -130,7 +131,13 @@ class Line:
 
     def _not_up(self, cause: str, failure: str | None, now: float, *, memory: bool) -> None:
         """It ended before it was ready. `memory`: for want of it."""
-        if not self._back(failure or f"the new worker ended ({cause})"):
+        if self._back(failure or f"the new worker ended ({cause})"):
+            return
+        if cause == causes.ILLEGAL:
+            self.descent.lost()
+            self._count_death(cause, now)
+            self._give_up(causes.WRONG_BUILD, now + self.plan.config.watchdog.restart.window_s, now)
+        else:
             self._died(cause, failure, now, memory=memory)
 
     def _died(self, cause: str, failure: str | None, now: float, *, memory: bool) -> None:

@@ -19,6 +19,7 @@ from llama_cpp import llama_cpp as C  # noqa: N812 - as in "the C side"
 from numpy.typing import NDArray
 
 from edged.errors import EngineError
+from edged.worker import backends
 from edged.worker.plan import State
 
 VERSION = metadata.version("llama-cpp-python")
@@ -93,7 +94,9 @@ C.llama_log_set(_log.callback, None)  # again after the import, which installs i
 
 
 def init(*, debug: bool) -> None:
+    """Raises EngineError: this build does not fit the processor."""
     _log.debug = debug
+    backends.load(C._lib, os.path.join(os.path.dirname(C.__file__), "lib"))  # noqa: SLF001 - the binding's handle
     C.llama_backend_init()
 
 

@@ -18,7 +18,7 @@ from edged.system import cpu, gguf
 from edged.system.fingerprint import fingerprint
 from edged.system.memory import available_bytes
 from edged.system.need import estimate, kv_bytes
-from edged.worker import llama
+from edged.worker import backends, llama
 from edged.worker.archive import Archive
 from edged.worker.chat import ChatTemplate
 from edged.worker.checkpoints import Checkpoints
@@ -119,6 +119,7 @@ def load(request: Load, progress: Callable[[float], None]) -> Loaded:
                 *([checkpoints.problem] if checkpoints and checkpoints.problem else []),
             ],
             fingerprint=print_,
+            variant=backends.variant(),
         ),
     )
 

@@ -7,10 +7,11 @@ there are no pools: the caller falls back to pinning the whole process.
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Sequence
 from typing import Any
 
-from edged.worker import llama
+from edged.worker import backends, llama
 
 _MAX_THREADS = 512  # GGML_MAX_N_THREADS
 
@@ -30,14 +31,16 @@ _POOL_PARAMS_SIZE = 528
 """sizeof(struct ggml_threadpool_params) at the vendored version; another size is another layout."""
 
 
+@functools.cache
 def _pool_functions() -> tuple[Any, Any, Any] | None:
+    """After `llama.init`: before it the CPU code may not be loaded."""
     lib: Any = llama.C._lib  # noqa: SLF001 - the binding's handle; dlsym walks its dependencies
+    make = backends.function(lib, "ggml_threadpool_new")
     try:
-        init, make = lib.ggml_threadpool_params_init, lib.ggml_threadpool_new
-        attach_to = lib.llama_attach_threadpool
+        init, attach_to = lib.ggml_threadpool_params_init, lib.llama_attach_threadpool
     except AttributeError:
         return None
-    if ctypes.sizeof(_PoolParams) != _POOL_PARAMS_SIZE:
+    if make is None or ctypes.sizeof(_PoolParams) != _POOL_PARAMS_SIZE:
         return None
     init.argtypes, init.restype = [ctypes.POINTER(_PoolParams), ctypes.c_int], None
     make.argtypes, make.restype = [ctypes.POINTER(_PoolParams)], ctypes.c_void_p
@@ -45,14 +48,12 @@ def _pool_functions() -> tuple[Any, Any, Any] | None:
     return init, make, attach_to
 
 
-_POOL = _pool_functions()
-
-
 def new(cores: Sequence[int]) -> int | None:
     """A pool with one thread per core, each pinned to its own; None when this build has no pools to offer."""
-    if _POOL is None or not cores or max(cores) >= _MAX_THREADS:
+    functions = _pool_functions()
+    if functions is None or not cores or max(cores) >= _MAX_THREADS:
         return None
-    init, make, _ = _POOL
+    init, make, _ = functions
     params = _PoolParams()
     init(ctypes.byref(params), len(cores))
     if params.n_threads != len(cores):
@@ -66,9 +67,10 @@ def new(cores: Sequence[int]) -> int | None:
 
 def attach(context: llama.Context, pool: int, threads: int) -> None:
     """The pool must have `threads` threads or more: a smaller one is a SIGSEGV."""
-    assert _POOL is not None
+    functions = _pool_functions()
+    assert functions is not None
     llama.C.llama_set_n_threads(context.handle, threads, threads)
-    _POOL[2](context.handle, pool, pool)
+    functions[2](context.handle, pool, pool)
 
 
 def set_count(context: llama.Context, threads: int) -> None:

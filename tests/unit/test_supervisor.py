@@ -348,6 +348,24 @@ def test_too_many_deaths_lead_to_the_next_profile_then_to_none(tmp_path: Path, r
     assert one.one.step is Step.GIVEN_UP
 
 
+def test_an_illegal_instruction_while_loading_is_the_builds_fault(tmp_path: Path, rig: Callable[..., Rig]) -> None:
+    """No second try at once, and none of the smaller profiles, which the same library would load."""
+    one = rig(configured(tmp_path, "big load=illegal", SMALL, room_mb=2000))
+    one.one.begin()
+    assert one.saw(GaveUp).why.startswith("the engine's build does not fit this processor")
+    assert one.kinds() == ["Lost", "GaveUp"]
+    assert one.saw(GaveUp).until - one.now > 60
+
+
+def test_a_new_worker_with_an_illegal_instruction_leaves_the_old_one(tmp_path: Path, rig: Callable[..., Rig]) -> None:
+    one = rig(configured(tmp_path, BIG, room_mb=2000))
+    one.one.begin()
+    one.up()
+    one.replace(configured(tmp_path, "other load=illegal", room_mb=2000), 0)
+    assert "SIGILL" in one.saw(Kept).why
+    assert one.one.step is Step.UP
+
+
 def test_a_pinned_profile_is_not_left(tmp_path: Path, rig: Callable[..., Rig]) -> None:
     one = rig(configured(tmp_path, "big load=die", SMALL, room_mb=2000))
     one.one.pinned = True
