@@ -89,6 +89,7 @@ class Attempts:
         self._heard = 0.0  # when it said anything last, or was reached first
         self._instance: object = None
         self._refusal: ReplyError | None = None
+        self._last_word: ReplyError | None = None  # a refusal that is not to be repeated: the others are asked once
         self._begun_anew = 0
         self._cuts = 0  # of the SUB, since its last event
         self._owed: float | None = None  # since when an answer is outstanding
@@ -100,6 +101,8 @@ class Attempts:
         out = self._hang_up()
         if self.cancelled:
             return out + self._end_cancelled()
+        if self._all_asked:
+            return out + self._fail_each()
         endpoint, ready = (at, now) if at is not None else self._where(now)
         if ready > now:
             return out + self._back_off(ready, None)
@@ -140,6 +143,14 @@ class Attempts:
         ends = self._held and not self._shown and self._choice.others(self.endpoint, now)
         return min(due, over) if ends and over > now else due
 
+    @property
+    def _all_asked(self) -> bool:
+        return self._last_word is not None and not self._choice.unasked()
+
+    def _fail_each(self) -> list[Action]:
+        assert self._refusal is not None
+        return self._fail(self._choice.each(self._refusal))
+
     def _back_off(self, until: float, at: str | None) -> list[Action]:
         out = self._hang_up()
         self._phase, self._due, self._at = Phase.BACKOFF, until, at
@@ -171,6 +182,7 @@ class Attempts:
         if again >= self._until - self._pace.grace_s:
             return self._fail(self._choice.each(error))
         self._refusal = error
+        self._last_word = None if repeats(self._retry, error.code) else error
         self.events.append(Postponed(error.code, error.message, again - now))
         return self._try(now)
 

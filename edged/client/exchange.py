@@ -94,7 +94,8 @@ class Exchange(Attempts):
     def _ticket(self, ticket: Message, now: float) -> list[Action]:
         self._choice.answered(self.endpoint)
         self._accepted = self._held = True
-        self._refusal, self._instance = None, ticket.get("instance")
+        self._refusal = self._last_word = None
+        self._instance = ticket.get("instance")
         in_force, topic, position = ticket.get("deadline_ms"), str(ticket["topic"]), ticket.get("position")
         if self._deadline_s is None and isinstance(in_force, int):
             self._deadline_s = in_force / 1000
@@ -199,7 +200,7 @@ class Exchange(Attempts):
             return []
         if self._bound(now) or not self._choice.others(self.endpoint, now):
             self._choice.note(self.endpoint, NOBODY)
-            return []
+            return self._fail_each() if self._all_asked else []
         self._choice.silent(self.endpoint, now, NOBODY)
         return self._try(now)
 

@@ -62,6 +62,18 @@ def test_every_box_is_asked_once_even_if_nothing_is_to_be_repeated():
     assert str(error) == f"overheated: m [{A}: busy: m; {B}: nobody listens there; {C}: overheated: m]"
 
 
+def test_a_box_that_is_not_there_does_not_hold_a_refusal_up():
+    rig = two(retry=False)
+    rig.refuse("busy", retry_after_ms=9000)
+    rig.unreachable()
+    assert isinstance(rig.machine.outcome, Busy)
+    assert rig.machine.outcome.boxes == {A: "busy: m", B: "nobody listens there"}
+    rig = two(retry=False)
+    rig.refuse("busy", retry_after_ms=9000)
+    rig.wait()
+    assert rig.machine.outcome.boxes == {A: "busy: m", B: "no answer"}
+
+
 def test_with_some_codes_to_repeat_the_others_are_asked_elsewhere_all_the_same():
     rig = two(retry=STARTING)
     rig.refuse("busy", retry_after_ms=500)
