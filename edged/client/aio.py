@@ -128,9 +128,7 @@ class AsyncClient(Base):
         """See `Client.embed`."""
         return typed(await self._call(self._long("embed", embed_fields(texts), deadline_s)), Embeddings)
 
-    async def warm(
-        self, messages: Turns, *, deadline_s: float | None = None, affinity: str | None = None
-    ) -> Warmth:
+    async def warm(self, messages: Turns, *, deadline_s: float | None = None, affinity: str | None = None) -> Warmth:
         """See `Client.warm`."""
         return typed(await self._call(self._long("warm", {"messages": turns(messages)}, deadline_s, affinity)), Warmth)
 

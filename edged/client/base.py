@@ -10,8 +10,8 @@ from typing import Any, Final
 from edged.client import where
 from edged.client.attempts import Mode, Retry, encode
 from edged.client.bodies import Options, Turns, generate_fields
-from edged.client.call import Call
 from edged.client.boxes import Box, Boxes
+from edged.client.call import Call
 from edged.client.choice import Choice, ordered
 from edged.client.errors import EdgedError, missing
 from edged.client.exchange import Exchange
@@ -28,7 +28,9 @@ OF_ONE_BOX: Final = frozenset({"requests", "loglevel", "drain", "resume", "reloa
 
 class Base:
     """`endpoints`: one or several `request` endpoints, a list or with commas between (default: $EDGED_ENDPOINT, the
-    system's daemon, one of this user). Of several any may answer: see `edged.client.boxes` and `exchange`. `streams`: the stream endpoint of each, where it is not the one that protocol 1 derives. `pace`: see `Pace`.
+    system's daemon, one of this user). Of several any may answer; the rules are at the heads of `edged.client.boxes`,
+    `choice` and `exchange`. `streams`: the stream endpoint of each, where it is not the one that protocol 1 derives.
+    `pace`: see `Pace`.
 
     For `tcp://` to a box with keys: `key`, the secret one of this device, and `server_key`, the public one of the box:
     paths of key files, or the keys in Z85. Of several server keys each is tried (a box that changes its own has two for
@@ -107,9 +109,7 @@ class Base:
             raise ValueError(f"`{op}` is for one box: say which, at={self.endpoints[0]!r} for example")
         return self._one(op, fields, deadline_s, at=at)
 
-    def _long(
-        self, op: str, fields: Mapping[str, Any], deadline_s: float | None, affinity: str | None = None
-    ) -> Call:
+    def _long(self, op: str, fields: Mapping[str, Any], deadline_s: float | None, affinity: str | None = None) -> Call:
         """For what takes as long as a prompt: it is asked again only when the connection is cut, or it was refused."""
         deadline = self.pace.deadline_s if deadline_s is None else deadline_s
         at = None if affinity is None else ordered(self.endpoints, affinity)

@@ -1,8 +1,8 @@
 """Which endpoint one request tries next, and when. Pure. What all calls of a client know together is in `boxes`.
 
 * Order: `spread` takes the box with the least of one's own outstanding, then whose turn it is. By `affinity` instead:
-  each endpoint's weight is a hash of both (rendezvous hashing), so that one session always finds the same box, and a box
-  that goes or comes moves only its own share of the sessions.
+  each endpoint's weight is a hash of both (rendezvous hashing), so that one session always finds the same box, and a
+  box that goes or comes moves only its own share of the sessions.
 * An endpoint is out of the running until its back-off is over; among those in it, who rests comes last, then who failed
   more often since its last answer, then the order.
 * An endpoint that refuses the connection itself is tried again, since its keys may be just changing, and then left out

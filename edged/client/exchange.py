@@ -13,8 +13,8 @@ Rules, each from the protocol:
   accepted (the connection stood, and it has not said no) is asked again by id until it has been silent for `stay_s`:
   elsewhere the request would run once more. One whose text was shown is never left: that text cannot be taken back.
 * A retryable refusal is repeated after `retry_after_ms` (else 0.1 s, doubled), as long as the deadline allows; then
-  that refusal is the outcome, with those of the other boxes. With `retry` off every box is asked once. What ended in `worker_lost`, `internal` or `deadline_exceeded` is begun anew at most
-  twice: the request itself may be to blame.
+  that refusal is the outcome, with those of the other boxes. With `retry` off every box is asked once. What ended in
+  `worker_lost`, `internal` or `deadline_exceeded` is begun anew at most twice: the request itself may be to blame.
 * Silence and gaps: protocol 4. What `result` says of a running request is as good as a snapshot, so that a reader goes
   on even when its stream is out of reach.
 * Without a stream there is no ticket: the first silence is short, and asks whether the request has arrived.

@@ -144,9 +144,7 @@ class Client(Base):
         """
         return typed(self._call(self._long("embed", embed_fields(texts), deadline_s)), Embeddings)
 
-    def warm(
-        self, messages: Turns, *, deadline_s: float | None = None, affinity: str | None = None
-    ) -> Warmth:
+    def warm(self, messages: Turns, *, deadline_s: float | None = None, affinity: str | None = None) -> Warmth:
         """Has the beginning of a conversation read ahead, at low priority: a later prompt that begins so starts sooner.
         A system message alone is the usual case: `warm([{"role": "system", "content": …}])`. One box reads it: with
         `affinity` the one where prompts of the same `affinity` or `session` go.
@@ -166,9 +164,7 @@ class Client(Base):
         for endpoint in self.endpoints:
             demand(typed(self._call(self._one("ping", {}, deadline_s, at=[endpoint])), Pong), features)
 
-    def call(
-        self, op: str, *, deadline_s: float | None = None, at: str | None = None, **fields: Any
-    ) -> dict[str, Any]:
+    def call(self, op: str, *, deadline_s: float | None = None, at: str | None = None, **fields: Any) -> dict[str, Any]:
         """Any verb with one reply, as it comes: those of `control`, those of newer daemons. `at`: this one of several
         endpoints; the operators' verbs (protocol 8) want to be told which."""
         return self._call(self._any(op, fields, deadline_s, at))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from edged.client.call import Call
 from edged.client.boxes import Boxes
+from edged.client.call import Call
 from edged.client.choice import Choice
 from edged.client.exchange import Exchange, encode
 from edged.client.steps import Ask, Close, Heard, Listen, Lost, Pace, Reached, Say, Unreachable

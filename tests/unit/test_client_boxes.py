@@ -160,7 +160,7 @@ def test_several_endpoints_in_one_string(monkeypatch):
 
 def test_the_box_of_a_verb_for_one_has_to_be_named():
     edged = Client(["ipc:///a/control.sock", "ipc:///b/control.sock"])
-    with pytest.raises(ValueError, match="`drain` is for one box: say which, at='ipc:///a/control.sock'"):
+    with pytest.raises(ValueError, match=r"`drain` is for one box: say which, at='ipc:///a/control\.sock'"):
         edged.call("drain")
     with pytest.raises(ValueError, match="`cancel` is for one box"):
         edged.call("cancel", id="x", identity="uid:1")
@@ -173,14 +173,14 @@ def test_a_session_is_on_one_box_and_an_id_of_ones_own_is_found_again():
     endpoints = [f"tcp://10.0.0.{n}:5555" for n in range(4)]
     settings = {"deadline_s": None, "answer_s": None, "retry": True}
 
-    def order(affinity=None, id=None, **options):
-        one = Client(endpoints)._exchange("reply", "x", options, id=id, affinity=affinity, **settings)
+    def order(affinity=None, own=None, **options):
+        one = Client(endpoints)._exchange("reply", "x", options, id=own, affinity=affinity, **settings)
         return one._choice.order
 
     assert len(order(session="kitchen")) == 1
     assert order(affinity="kitchen")[:1] == order(session="kitchen")
     assert sorted(order(affinity="kitchen")) == endpoints
-    assert len({tuple(order(id="sensor7-1")) for _ in range(20)}) == 1
+    assert len({tuple(order(own="sensor7-1")) for _ in range(20)}) == 1
     assert len({tuple(order()) for _ in range(100)}) == 4
 
 

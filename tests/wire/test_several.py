@@ -6,6 +6,8 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -260,3 +262,23 @@ def test_the_last_of_three_still_answers_a_crowd(tmp_path: Path) -> None:
             until(lambda: sum(one.done() for one in right) > 8, "some more are answered")
             found[1].stop(signal.SIGKILL)
             assert all(one.result() for one in right)
+
+
+# ---- from the command line -------------------------------------------------------------------------------------
+
+
+def edgectl(*words: str) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("EDGED_")}
+    command = [sys.executable, "-m", "edged.cli.main", *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60, check=False)
+
+
+def test_edgectl_asks_any_of_several(three: list[Daemon]) -> None:
+    nobody = "ipc:///nowhere/request.sock"
+    done = edgectl("--endpoint", nobody, "--endpoint", ",".join(endpoints(three)), "ask", "n=3")
+    assert (done.returncode, done.stdout.strip()) == (0, "t0 t1 t2")
+    done = edgectl("--endpoint", f"{nobody},ipc:///nowhere2/request.sock", "--timeout", "1", "ask", "n=3")
+    assert done.returncode == 3
+    assert done.stderr.count("nobody listens there") == 2
+    done = edgectl("--endpoint", ",".join(endpoints(three)), "status")
+    assert (done.returncode, done.stderr) == (2, "edgectl: this verb asks one box: give one --endpoint\n")
