@@ -71,7 +71,7 @@ def command(
         turns = [{"role": "user", "content": text}]
         options["messages"] = turns if system is None else [{"role": "system", "content": system}, *turns]
     patience = session.timeout(PATIENCE_S)
-    with session.client() as edged:
+    with session.client(any_of=True) as edged:
         try:
             retry = () if no_wait else client.STARTING
             with edged.stream(deadline_s=deadline, answer_s=patience, retry=retry, **options) as stream:

@@ -32,7 +32,7 @@ def command(session: Session, /, texts: tuple[str, ...], deadline: float | None)
     if not given or not all(given):
         raise click.UsageError("a text is empty")
     asked = [utf8(text, "a text") for text in given]
-    with session.client() as edged:
+    with session.client(any_of=True) as edged:
         found = edged.embed(asked, deadline_s=deadline or session.timeout(DEADLINE_S))
     if session.as_json:
         print_json(found.raw)

@@ -86,8 +86,10 @@ class _LazyGroup(click.Group):
 )
 @click.option(
     "--endpoint",
-    envvar="EDGED_ENDPOINT",
-    help="Talk to this endpoint, ipc:///path or tcp://host:port, whatever the configuration. Default: $EDGED_ENDPOINT.",
+    multiple=True,
+    metavar="ENDPOINT",
+    help="Talk to this endpoint, ipc:///path or tcp://host:port, whatever the configuration. May be given several "
+    "times, or with commas: ask, embed, result, tokenize and warm ask any of them. Default: $EDGED_ENDPOINT.",
 )
 @click.option(
     "--key",
@@ -99,7 +101,8 @@ class _LazyGroup(click.Group):
     "--server-key",
     multiple=True,
     metavar="KEY",
-    help="The public key of the box for tcp://: a file or Z85; several are tried in turn. Default: $EDGED_SERVER_KEY.",
+    help="The public key of the box for tcp://: a file or Z85; several are tried in turn. Of several boxes, "
+    "ENDPOINT=KEY for each. Default: $EDGED_SERVER_KEY.",
 )
 @click.option(
     "--timeout",
@@ -113,7 +116,7 @@ class _LazyGroup(click.Group):
 def cli(
     ctx: click.Context,
     config: str | None,
-    endpoint: str | None,
+    endpoint: tuple[str, ...],
     timeout: float | None,
     *,
     key: str | None,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NoReturn
@@ -13,6 +14,7 @@ import click
 
 from edged import client, config
 from edged.cli import reach
+from edged.client.where import several
 from edged.errors import EXIT_CONFIG, ConfigError
 
 EXIT_ERROR = 1
@@ -30,7 +32,7 @@ class Session:
     def __init__(
         self,
         path: str | None,
-        endpoint: str | None,
+        endpoints: Sequence[str],
         timeout: float | None,
         *,
         as_json: bool,
@@ -38,7 +40,8 @@ class Session:
         server_key: tuple[str, ...] = (),
     ) -> None:
         self.path = path
-        self._endpoint = endpoint
+        said = list(endpoints) or [os.environ.get("EDGED_ENDPOINT", "")]
+        self._endpoints = [each for one in said for each in several(one) if each]
         self._timeout = timeout
         self._key = key
         self._server_key = server_key
@@ -61,6 +64,13 @@ class Session:
             return self.configuration()
         except ConfigError as error:
             fail(str(error), EXIT_CONFIG)
+
+    @property
+    def _endpoint(self) -> str | None:
+        """`--endpoint`, for a verb that asks one box."""
+        if len(self._endpoints) > 1:
+            fail("this verb asks one box: give one --endpoint", click.UsageError.exit_code)
+        return self._endpoints[0] if self._endpoints else None
 
     @cached_property
     def endpoint(self) -> str:
@@ -85,7 +95,7 @@ class Session:
         """The stream endpoint that goes with the request endpoint, where the configuration tells."""
         return {} if self._endpoint else {self.endpoint: reach.stream(self.config, self.endpoint)}
 
-    def connect(self, endpoint: str, streams: dict[str, str] | None = None) -> client.Client:
+    def connect(self, endpoint: str | list[str], streams: dict[str, str] | None = None) -> client.Client:
         """With the keys that were given. An endpoint or a key that is none is told here; errors of calls are not."""
         try:
             return client.Client(endpoint, streams=streams, key=self._key, server_key=self._server_key or None)
@@ -93,21 +103,25 @@ class Session:
             fail(str(error), click.UsageError.exit_code)
 
     @contextmanager
-    def client(self, *, control: bool = False) -> Iterator[client.Client]:
-        """A client whose errors are told in one line, each with its exit status."""
-        endpoint = self.control if control else self.endpoint
-        why = reach.unreachable(endpoint)
+    def client(self, *, control: bool = False, any_of: bool = False) -> Iterator[client.Client]:
+        """A client whose errors are told in one line, each with its exit status. `any_of`: of several boxes any may
+        answer; other verbs ask one.
+        """
+        many = any_of and len(self._endpoints) > 1
+        endpoint = "" if many else self.control if control else self.endpoint
+        why = None if many else reach.unreachable(endpoint)
         if why:
             fail(why, EXIT_NO_ANSWER)
         try:
-            with self.connect(endpoint, {} if control else self.streams) as found:
+            streams = {} if control or many else self.streams
+            with self.connect(self._endpoints if many else endpoint, streams) as found:
                 yield found
         except client.ReplyError as error:
             if self.as_json:
                 print_json(error.raw)
             fail(error_words(error), EXIT_ERROR)
         except client.NoAnswer as error:
-            fail(silence_words(endpoint, error), EXIT_NO_ANSWER)
+            fail(str(error) if many else silence_words(endpoint, error), EXIT_NO_ANSWER)
         except client.BadEndpoint as error:
             fail(str(error), click.UsageError.exit_code)
 

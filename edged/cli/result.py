@@ -29,7 +29,7 @@ def command(session: Session, /, request_id: str, wait: float) -> None:
     Example:
       edgectl result sensor7-000042 --wait 30
     """
-    with session.client() as edged:
+    with session.client(any_of=True) as edged:
         found = edged.result(request_id, wait, deadline_s=session.timeout())
     if session.as_json:
         print_json(found.raw)

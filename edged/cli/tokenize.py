@@ -35,7 +35,7 @@ def command(session: Session, /, text: str | None, *, chat: bool, messages: bool
         asked = {"messages": [{"role": "user", "content": given}]}
     elif messages:
         asked = {"messages": turns_of(given)}
-    with session.client() as edged:
+    with session.client(any_of=True) as edged:
         found = edged.tokenize(**asked, deadline_s=session.timeout(PATIENCE_S))
     if session.as_json:
         print_json(found.raw)

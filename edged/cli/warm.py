@@ -27,7 +27,7 @@ def command(session: Session, /, text: str | None, deadline: float | None, *, me
     """
     given = text_or_stdin(text, 'nothing to read: edgectl warm "…", or a text on stdin')
     turns = turns_of(given) if messages else [{"role": "system", "content": given}]
-    with session.client() as edged:
+    with session.client(any_of=True) as edged:
         found = edged.warm(turns, deadline_s=deadline or session.timeout(DEADLINE_S))
     if session.as_json:
         print_json(found.raw)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from edged.client.attempts import STARTING
 from edged.client.bodies import new_id
+from edged.client.boxes import Box
 from edged.client.errors import (
     BadEndpoint,
     BadKey,
@@ -75,6 +76,7 @@ __all__ = [
     "BadEndpoint",
     "BadKey",
     "BadRequest",
+    "Box",
     "Busy",
     "Client",
     "ContextOverflow",

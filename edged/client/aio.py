@@ -111,26 +111,26 @@ class AsyncClient(Base):
             if isinstance(reply, Result) or time.monotonic() >= until:
                 return reply
 
-    async def status(self, *, deadline_s: float | None = None) -> Status:
-        return typed(await self.call("status", deadline_s=deadline_s), Status)
+    async def status(self, *, deadline_s: float | None = None, at: str | None = None) -> Status:
+        return typed(await self.call("status", deadline_s=deadline_s, at=at), Status)
 
-    async def ping(self, *, deadline_s: float | None = None) -> Pong:
-        return typed(await self.call("ping", deadline_s=deadline_s), Pong)
+    async def ping(self, *, deadline_s: float | None = None, at: str | None = None) -> Pong:
+        return typed(await self.call("ping", deadline_s=deadline_s, at=at), Pong)
 
     async def tokenize(
         self, text: str | None = None, *, messages: Turns | None = None, deadline_s: float | None = None
     ) -> Tokens:
         """Waits for the model to be loaded, if the deadline allows."""
-        call = self._one("tokenize", tokenize_fields(text, messages), deadline_s, patient=True)
+        call = self._one("tokenize", tokenize_fields(text, messages), deadline_s, patient=True, spread=True)
         return typed(await self._call(call), Tokens)
 
     async def embed(self, texts: Sequence[str], *, deadline_s: float | None = None) -> Embeddings:
         """See `Client.embed`."""
         return typed(await self._call(self._long("embed", embed_fields(texts), deadline_s)), Embeddings)
 
-    async def warm(self, messages: Turns, *, deadline_s: float | None = None) -> Warmth:
+    async def warm(self, messages: Turns, *, deadline_s: float | None = None, affinity: str | None = None) -> Warmth:
         """See `Client.warm`."""
-        return typed(await self._call(self._long("warm", {"messages": turns(messages)}, deadline_s)), Warmth)
+        return typed(await self._call(self._long("warm", {"messages": turns(messages)}, deadline_s, affinity)), Warmth)
 
     async def session(self, name: str, *, deadline_s: float | None = None) -> Transcript:
         """What was said in a session, the newest turns. NotFound when there is none of that name."""
@@ -145,9 +145,11 @@ class AsyncClient(Base):
         for endpoint in self.endpoints:
             demand(typed(await self._call(self._one("ping", {}, deadline_s, at=[endpoint])), Pong), features)
 
-    async def call(self, op: str, *, deadline_s: float | None = None, **fields: Any) -> dict[str, Any]:
+    async def call(
+        self, op: str, *, deadline_s: float | None = None, at: str | None = None, **fields: Any
+    ) -> dict[str, Any]:
         """Any verb with one reply, as it comes."""
-        return await self._call(self._one(op, fields, deadline_s))
+        return await self._call(self._any(op, fields, deadline_s, at))
 
     async def _call(self, call: Call) -> Message:
         lines = AsyncLines(zmq.asyncio.Context.instance(), self._keys)

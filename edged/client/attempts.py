@@ -85,8 +85,11 @@ class Attempts:
         self._probe: int | None = None
         self._lines = 0
         self._accepted = False
+        self._held = False  # this box may have accepted it
+        self._heard = 0.0  # when it said anything last, or was reached first
         self._instance: object = None
         self._refusal: ReplyError | None = None
+        self._last_word: ReplyError | None = None  # a refusal that is not to be repeated: the others are asked once
         self._begun_anew = 0
         self._cuts = 0  # of the SUB, since its last event
         self._owed: float | None = None  # since when an answer is outstanding
@@ -98,15 +101,55 @@ class Attempts:
         out = self._hang_up()
         if self.cancelled:
             return out + self._end_cancelled()
-        endpoint, ready = (at, now) if at is not None else self._choice.next(now)
+        if self._all_asked:
+            return out + self._fail_each()
+        endpoint, ready = (at, now) if at is not None else self._where(now)
         if ready > now:
             return out + self._back_off(ready, None)
-        self.endpoint, self._accepted = endpoint, False
+        if endpoint != self.endpoint:
+            self.endpoint, self._held, self._instance = endpoint, False, None
+        self._accepted = False
+        self._choice.take(endpoint)
         self._ask = self._line()
         self._phase = Phase.LISTENING if self._mode is None else Phase.ASKING
-        self._due = now + self._patience()
+        self._due = self._no_longer_than_it_has(now + self._patience(), now)
         self._owed = now if self._owed is None else self._owed
         return [*out, Ask(self._ask, endpoint, self._body(now))]
+
+    def _where(self, now: float) -> tuple[str, float]:
+        """The box that has the request, as long as it is not given up; else whose turn it is."""
+        if self._bound(now):
+            return self.endpoint, self._choice.ready(self.endpoint, now)
+        return self._choice.next(now)
+
+    @property
+    def _shown(self) -> bool:
+        """The caller has seen text of it."""
+        return bool(self.reading.text) or self.reading.run > 1
+
+    def _bound(self, now: float) -> bool:
+        """To this box: elsewhere it would be run once more, and perhaps with another text."""
+        if self._shown:
+            return True
+        return self._held and self._has_time(now) and not self._choice.out(self.endpoint)
+
+    def _has_time(self, now: float) -> bool:
+        """Not given up yet."""
+        return not self._held or now < self._heard + self._pace.stay_s
+
+    def _no_longer_than_it_has(self, due: float, now: float) -> float:
+        """When the box is given up, another is asked at once."""
+        over = self._heard + self._pace.stay_s
+        ends = self._held and not self._shown and self._choice.others(self.endpoint, now)
+        return min(due, over) if ends and over > now else due
+
+    @property
+    def _all_asked(self) -> bool:
+        return self._last_word is not None and not self._choice.unasked()
+
+    def _fail_each(self) -> list[Action]:
+        assert self._refusal is not None
+        return self._fail(self._choice.each(self._refusal))
 
     def _back_off(self, until: float, at: str | None) -> list[Action]:
         out = self._hang_up()
@@ -124,17 +167,22 @@ class Attempts:
 
     def _again(self, error: ReplyError, now: float) -> list[Action]:
         """Refused, or ended in an error."""
-        if not (error.retryable and repeats(self._retry, error.code)):
+        self._held = False
+        if not error.retryable:
             return self._fail(error)
+        self._choice.refused(self.endpoint, now, error.retry_after, str(error))
+        elsewhere = error.code not in ENDED_ANEW and not self._shown and self._choice.unasked()
+        if not (elsewhere or repeats(self._retry, error.code)):
+            return self._fail(self._choice.each(error))
         if error.code in ENDED_ANEW:
             self._begun_anew += 1
             if self._begun_anew > ANEW_MAX:
                 return self._fail(error)
-        self._choice.refused(self.endpoint, now, error.retry_after)
-        again = self._choice.next(now)[1]
+        again = self._where(now)[1]
         if again >= self._until - self._pace.grace_s:
-            return self._fail(error)
+            return self._fail(self._choice.each(error))
         self._refusal = error
+        self._last_word = None if repeats(self._retry, error.code) else error
         self.events.append(Postponed(error.code, error.message, again - now))
         return self._try(now)
 
@@ -173,6 +221,7 @@ class Attempts:
 
     def _end(self, outcome: Result | EdgedError) -> list[Action]:
         out = self._hang_up()
+        self._choice.leave()
         self.outcome, self._phase = outcome, Phase.ENDED
         self._due = float("inf")
         return out

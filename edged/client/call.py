@@ -8,9 +8,9 @@ when one says `not_found`, for an id whose box is not known.
 from __future__ import annotations
 
 from edged.client.attempts import Retry, repeats
-from edged.client.choice import Choice
+from edged.client.choice import NOBODY, Choice
 from edged.client.errors import EdgedError, ReplyError, error_of
-from edged.client.steps import Action, Ask, Close, Heard, Input, Lost, Message
+from edged.client.steps import Action, Ask, Close, Heard, Input, Lost, Message, Reached
 
 
 class Call:
@@ -54,16 +54,17 @@ class Call:
             return self._heard(what.message, now)
         if isinstance(what, Lost):
             return self._lost(what.reason, now)
-        if not self._choice.others(self._endpoint, now):
+        if isinstance(what, Reached) or not self._choice.others(self._endpoint, now):
             return []
-        self._choice.silent(self._endpoint, now)
+        self._choice.silent(self._endpoint, now, NOBODY)
         return self._try(now)
 
     def tick(self, now: float) -> list[Action]:
         if self.outcome is not None or now < self.wake:
             return []
         if now >= self._until:
-            return self._end(self._refusal or self._choice.silence(now - self._begun))
+            refusal = self._refusal and self._choice.each(self._refusal)
+            return self._end(refusal or self._choice.silence(now - self._begun))
         if self._open:
             self._choice.silent(self._endpoint, now)
         return self._try(now)
@@ -75,6 +76,7 @@ class Call:
             self._due = ready
             return out
         self._endpoint, self._open = endpoint, True
+        self._choice.take(endpoint)
         self._line += 1
         self._due = now + self._choice.patience(endpoint) + self._wait_s
         return [*out, Ask(self._line, endpoint, self._body)]
@@ -87,9 +89,9 @@ class Call:
         elsewhere = self._seek and error.code == "not_found"
         if not elsewhere and not (error.retryable and repeats(self._patient, error.code)):
             return self._end(error)
-        self._choice.refused(self._endpoint, now, float("inf") if elsewhere else error.retry_after)
+        self._choice.refused(self._endpoint, now, float("inf") if elsewhere else error.retry_after, str(error))
         if self._choice.next(now)[1] >= self._until:
-            return self._end(error)
+            return self._end(self._choice.each(error))
         self._refusal = error
         return self._try(now)
 
@@ -102,6 +104,7 @@ class Call:
 
     def _end(self, outcome: Message | EdgedError) -> list[Action]:
         out = self._hang_up()
+        self._choice.leave()
         self.outcome = outcome
         return out
 

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 # The names say what happened, not that it is an error, as in the wire's own codes.
 # ruff: noqa: N818
 
 
 class EdgedError(Exception):
-    """Everything this library raises on purpose, apart from ValueError and TypeError for what cannot be encoded."""
+    """Everything this library raises on purpose, apart from ValueError and TypeError for what cannot be encoded.
+
+    `boxes`: of several boxes that all failed, what each said; the message has it too.
+    """
+
+    boxes: Mapping[str, str] = {}
 
 
 class BadEndpoint(EdgedError):
@@ -150,6 +155,21 @@ class Internal(ReplyError):
 
 
 BY_CODE: Mapping[str, type[ReplyError]] = {kind.code: kind for kind in ReplyError.__subclasses__()}
+
+
+Failure = TypeVar("Failure", bound=EdgedError)
+
+
+def with_each(error: Failure, each: Mapping[str, str]) -> Failure:
+    """The error of a request that several boxes failed, with what each did."""
+    told = "; ".join(f"{endpoint}: {why}" for endpoint, why in each.items())
+    error.boxes = dict(each)
+    if isinstance(error, ReplyError):
+        error.message = f"{error.message} [{told}]"
+        error.args = (f"{error.code}: {error.message}",)
+    else:
+        error.args = (f"{error} [{told}]",)
+    return error
 
 
 class MissingFeature(BadRequest, UnknownOp):

@@ -9,11 +9,12 @@ Rules, each from the protocol:
 
 * Every try sends the same id and body on a fresh line; `deadline_ms` is what is left (it does not count as body), so a
   run anew cannot outlast the caller's deadline.
-* A try without a ticket is repeated, at another endpoint if there is one. Once a ticket came, the same endpoint is
-  asked first: the request runs there, and elsewhere it would begin anew.
+* A try that did not get through, or was refused, is repeated at another endpoint if there is one. A box that may have
+  accepted (the connection stood, and it has not said no) is asked again by id until it has been silent for `stay_s`:
+  elsewhere the request would run once more. One whose text was shown is never left: that text cannot be taken back.
 * A retryable refusal is repeated after `retry_after_ms` (else 0.1 s, doubled), as long as the deadline allows; then
-  that refusal is the outcome. What ended in `worker_lost`, `internal` or `deadline_exceeded` is begun anew at most
-  twice: the request itself may be to blame.
+  that refusal is the outcome, with those of the other boxes. With `retry` off every box is asked once. What ended in
+  `worker_lost`, `internal` or `deadline_exceeded` is begun anew at most twice: the request itself may be to blame.
 * Silence and gaps: protocol 4. What `result` says of a running request is as good as a snapshot, so that a reader goes
   on even when its stream is out of reach.
 * Without a stream there is no ticket: the first silence is short, and asks whether the request has arrived.
@@ -22,10 +23,11 @@ Rules, each from the protocol:
 from __future__ import annotations
 
 from edged.client.attempts import Attempts, Phase, encode
-from edged.client.errors import CUTS, error_of
+from edged.client.choice import CUT_LINE, NOBODY
+from edged.client.errors import CUTS, NotAdmitted, error_of
 from edged.client.reading import Accepted
 from edged.client.replies import is_result
-from edged.client.steps import Action, Ask, Close, Heard, Input, Listen, Lost, Message
+from edged.client.steps import Action, Ask, Close, Heard, Input, Listen, Lost, Message, Reached
 
 
 class Exchange(Attempts):
@@ -53,9 +55,11 @@ class Exchange(Attempts):
             return []
         if isinstance(what, Lost):
             return self._lost(what.line, what.reason, now)
+        if isinstance(what, Reached):
+            return self._reached(what.line, now)
         if not isinstance(what, Heard):
             return self._unreachable(what.line, now)
-        self._owed = None
+        self._owed, self._heard = None, now
         if self._phase is Phase.LEAVING:
             return self._left(what.message)
         if what.line == self._probe:
@@ -74,7 +78,8 @@ class Exchange(Attempts):
         if self._phase is Phase.LEAVING:
             return self._end_cancelled()
         if now >= self._until:
-            return self._fail(self._refusal or self._silent(now - self._begun))
+            refusal = self._refusal and self._choice.each(self._refusal)
+            return self._fail(refusal or self._silent(now - self._begun))
         if now >= self._given_up:
             return self._fail(self._silent(self._answer_s or 0.0))
         if self._phase is Phase.LISTENING:
@@ -88,7 +93,9 @@ class Exchange(Attempts):
 
     def _ticket(self, ticket: Message, now: float) -> list[Action]:
         self._choice.answered(self.endpoint)
-        self._accepted, self._refusal, self._instance = True, None, ticket.get("instance")
+        self._accepted = self._held = True
+        self._refusal = self._last_word = None
+        self._instance = ticket.get("instance")
         in_force, topic, position = ticket.get("deadline_ms"), str(ticket["topic"]), ticket.get("position")
         if self._deadline_s is None and isinstance(in_force, int):
             self._deadline_s = in_force / 1000
@@ -127,11 +134,11 @@ class Exchange(Attempts):
         return self._subscribe() if self._mode == "pub" else self._try(now, self.endpoint)
 
     def _ask_result(self, now: float) -> list[Action]:
-        if self._probe is not None:
+        if self._probe is not None or not (self._accepted or self._mode is not None or self._has_time(now)):
             self._choice.silent(self.endpoint, now)
             return self._try(now)
         self._probe = self._line()
-        self._due = now + self._choice.patience(self.endpoint)
+        self._due = self._no_longer_than_it_has(now + self._choice.patience(self.endpoint), now)
         self._owed = now if self._owed is None else self._owed
         return [Ask(self._probe, self.endpoint, encode("result", {"id": self.id}))]
 
@@ -143,10 +150,11 @@ class Exchange(Attempts):
         if reply.get("ok") is not True:
             error = error_of(reply)
             unknown = error.code == "not_found"
+            self._held = False
             return out + (self._try(now, self.endpoint) if unknown else self._again(error, now))
         if is_result(reply):
             return out + self._finish(reply)
-        self._accepted = True
+        self._accepted = self._held = True
         if self._instance not in (None, reply.get("instance")):
             return out + self._try(now, self.endpoint)
         seq = reply.get("seq")
@@ -167,21 +175,33 @@ class Exchange(Attempts):
         if reason in CUTS and self._accepted:  # it was let in before: rather a restart than a wrong key
             reason = None
         barred = None if reason is None else self._choice.barred(self.endpoint, now, reason)
+        if barred is None and reason is not None and self._shown and self._choice.out(self.endpoint):
+            barred = NotAdmitted(self.endpoint, reason)
         if barred is not None:
             return self._fail(barred)
         if line == self._probe:
             self._choice.silent(self.endpoint, now)
             return self._try(now)
-        if self._accepted and not self._choice.out(self.endpoint):
+        if self._accepted and self._bound(now):
+            self._choice.note(self.endpoint, CUT_LINE)
             return self._back_off(now + self._pace.backoff_s, self.endpoint)
         if reason is None:
             self._choice.refused(self.endpoint, now)
         return self._try(now)
 
+    def _reached(self, line: int, now: float) -> list[Action]:
+        """From here on the box may have it."""
+        if line == self._ask and not self._held:
+            self._held, self._heard = True, now
+        return []
+
     def _unreachable(self, line: int, now: float) -> list[Action]:
-        if line == self._sub or self._phase is Phase.LEAVING or not self._choice.others(self.endpoint, now):
+        if line == self._sub or self._phase is Phase.LEAVING:
             return []
-        self._choice.silent(self.endpoint, now)
+        if self._bound(now) or not self._choice.others(self.endpoint, now):
+            self._choice.note(self.endpoint, NOBODY)
+            return self._fail_each() if self._all_asked else []
+        self._choice.silent(self.endpoint, now, NOBODY)
         return self._try(now)
 
     def _left(self, message: Message) -> list[Action]:

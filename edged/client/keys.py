@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -25,6 +26,8 @@ ServerKey = Key | Sequence[Key]
 
 SEPARATOR: Final = ","
 """Between several keys in $EDGED_SERVER_KEY; Z85 has none."""
+NAMED: Final = re.compile(r"(tcp://[^=]+:\d+)=(.+)", re.DOTALL)
+"""A server key with the endpoint of its box, for the environment and the command line."""
 
 
 class Curve(Struct, frozen=True):
@@ -59,6 +62,8 @@ class Keys:
             server_key = said.split(SEPARATOR)
         if key is None and not server_key:
             return
+        if isinstance(server_key, Sequence) and not isinstance(server_key, str):
+            server_key = _by_endpoint(server_key)
         if key is None:
             raise BadKey("`key` is missing: the secret key of this device, a NAME.key_secret file or Z85")
         self._secret = secret_of(key)
@@ -89,6 +94,18 @@ class Keys:
         home = self._home[endpoint]
         if self.of(endpoint) == used:
             self._turn[home] = self._turn.get(home, 0) + 1
+
+
+def _by_endpoint(given: Sequence[Key]) -> Sequence[Key] | Mapping[str, ServerKey]:
+    """Keys that each say whose they are, `tcp://10.0.0.7:5555=box.key`, as a mapping; else as they came."""
+    found: dict[str, list[Key]] = {}
+    for one in given:
+        match = NAMED.fullmatch(os.fspath(one))
+        if match is not None:
+            found.setdefault(match[1], []).append(match[2])
+    if found and sum(map(len, found.values())) != len(given):
+        raise BadKey("`server_key`: either each key says whose it is, ENDPOINT=KEY, or none does")
+    return dict(found) or given
 
 
 def _several(given: ServerKey) -> Sequence[Key]:

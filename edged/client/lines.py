@@ -24,7 +24,7 @@ import zmq
 
 from edged.client.errors import CUT, CUT_WITHOUT_KEYS, KEY_UNKNOWN, KEYS_WANTED, NO_KEYS, BadEndpoint, EdgedError
 from edged.client.keys import Curve, Keys
-from edged.client.steps import Action, Ask, Close, Heard, Input, Listen, Lost, Message, Say, Unreachable
+from edged.client.steps import Action, Ask, Close, Heard, Input, Listen, Lost, Message, Reached, Say, Unreachable
 
 RECONNECT_MS: Final = 100
 RECONNECT_MAX_MS: Final = 500
@@ -38,7 +38,7 @@ REFUSED: Final = (
 NOT_KNOWN: Final = 400
 """The ZAP status (RFC 27) of who is not let in, however often it tries."""
 GONE: Final = zmq.EVENT_DISCONNECTED | REFUSED
-WATCHED: Final = GONE | zmq.EVENT_CONNECT_RETRIED
+WATCHED: Final = GONE | zmq.EVENT_CONNECT_RETRIED | zmq.EVENT_HANDSHAKE_SUCCEEDED
 
 Socket = zmq.Socket[Any]
 
@@ -95,6 +95,8 @@ class Line:
         kind, value = struct.unpack("=hi", frames[0])
         if kind & GONE:
             return Lost(self.number, self._reason(kind, value))
+        if kind == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            return Reached(self.number)
         if kind == zmq.EVENT_CONNECT_RETRIED and not self.told_unreachable:
             self.told_unreachable = True
             return Unreachable(self.number)

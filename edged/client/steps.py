@@ -67,7 +67,13 @@ class Unreachable(Struct, frozen=True):
     line: int
 
 
-Input = Heard | Lost | Unreachable
+class Reached(Struct, frozen=True):
+    """The connection stands: what was asked is on its way, and may be accepted from here on."""
+
+    line: int
+
+
+Input = Heard | Lost | Unreachable | Reached
 
 
 class Pace(Struct, frozen=True):
@@ -87,7 +93,11 @@ class Pace(Struct, frozen=True):
     backoff_s: float = 0.1
     """After a cut connection, or a refusal that names no time; doubled each time."""
     backoff_max_s: float = 5.0
-    avoid_s: float = 30.0
-    """An endpoint that did not answer comes last for this long, in every call of the same client."""
+    avoid_s: float = 5.0
+    """An endpoint that did not answer comes last for this long, in every call of the same client; doubled each time."""
+    avoid_max_s: float = 120.0
+    stay_s: float = 15.0
+    """A box that may have accepted a request keeps it until it has said nothing for so long (protocol 3: over a restart
+    of the daemon it goes on); then another is asked. One whose text was shown keeps it to the end."""
     leave_s: float = 1.0
     """For the cancel of a caller who leaves."""

@@ -68,7 +68,8 @@ class Client(Base):
         `id`: give your own to get the same result again, even from another process; it never runs twice.
         `deadline_s`: from now, queueing and all retries included; default: the daemon's.
         `answer_s`: give up when no daemon says anything for so long; default: only at the deadline.
-        `affinity`: a session's name; the same one goes to the same endpoint.
+        `affinity`: of several boxes the same one gets what has the same affinity, as long as it can (default: `id`, if
+        that is given, so that its result is found again). With `session` it is that one box or none.
         `retry`: repeat what was refused for the moment (`busy`, `loading`, …), as long as the deadline allows; or only
         these codes: `STARTING` is what a box says that is being restarted. False: every refusal is raised at once.
         """
@@ -124,17 +125,17 @@ class Client(Base):
             if isinstance(reply, Result) or time.monotonic() >= until:
                 return reply
 
-    def status(self, *, deadline_s: float | None = None) -> Status:
-        return typed(self.call("status", deadline_s=deadline_s), Status)
+    def status(self, *, deadline_s: float | None = None, at: str | None = None) -> Status:
+        return typed(self.call("status", deadline_s=deadline_s, at=at), Status)
 
-    def ping(self, *, deadline_s: float | None = None) -> Pong:
-        return typed(self.call("ping", deadline_s=deadline_s), Pong)
+    def ping(self, *, deadline_s: float | None = None, at: str | None = None) -> Pong:
+        return typed(self.call("ping", deadline_s=deadline_s, at=at), Pong)
 
     def tokenize(
         self, text: str | None = None, *, messages: Turns | None = None, deadline_s: float | None = None
     ) -> Tokens:
         """Waits for the model to be loaded, if the deadline allows."""
-        call = self._one("tokenize", tokenize_fields(text, messages), deadline_s, patient=True)
+        call = self._one("tokenize", tokenize_fields(text, messages), deadline_s, patient=True, spread=True)
         return typed(self._call(call), Tokens)
 
     def embed(self, texts: Sequence[str], *, deadline_s: float | None = None) -> Embeddings:
@@ -143,11 +144,12 @@ class Client(Base):
         """
         return typed(self._call(self._long("embed", embed_fields(texts), deadline_s)), Embeddings)
 
-    def warm(self, messages: Turns, *, deadline_s: float | None = None) -> Warmth:
+    def warm(self, messages: Turns, *, deadline_s: float | None = None, affinity: str | None = None) -> Warmth:
         """Has the beginning of a conversation read ahead, at low priority: a later prompt that begins so starts sooner.
-        A system message alone is the usual case: `warm([{"role": "system", "content": …}])`.
+        A system message alone is the usual case: `warm([{"role": "system", "content": …}])`. One box reads it: with
+        `affinity` the one where prompts of the same `affinity` or `session` go.
         """
-        return typed(self._call(self._long("warm", {"messages": turns(messages)}, deadline_s)), Warmth)
+        return typed(self._call(self._long("warm", {"messages": turns(messages)}, deadline_s, affinity)), Warmth)
 
     def session(self, name: str, *, deadline_s: float | None = None) -> Transcript:
         """What was said in a session, the newest turns. NotFound when there is none of that name."""
@@ -162,14 +164,16 @@ class Client(Base):
         for endpoint in self.endpoints:
             demand(typed(self._call(self._one("ping", {}, deadline_s, at=[endpoint])), Pong), features)
 
-    def call(self, op: str, *, deadline_s: float | None = None, **fields: Any) -> dict[str, Any]:
-        """Any verb with one reply, as it comes: those of `control`, those of newer daemons."""
-        return self._call(self._one(op, fields, deadline_s))
+    def call(self, op: str, *, deadline_s: float | None = None, at: str | None = None, **fields: Any) -> dict[str, Any]:
+        """Any verb with one reply, as it comes: those of `control`, those of newer daemons. `at`: this one of several
+        endpoints; the operators' verbs (protocol 8) want to be told which."""
+        return self._call(self._any(op, fields, deadline_s, at))
 
-    def news(self) -> News:
+    def news(self, *, at: str | None = None) -> News:
         """What the (first) daemon tells everybody: level, model, service. `call("history", events=…)` has the past."""
         self._check_open()
-        return News(Lines(zmq.Context.instance(), self._keys), self._stream_of(self.endpoints[0]))
+        endpoint = self.endpoints[0] if at is None else self._named(at)[0]
+        return News(Lines(zmq.Context.instance(), self._keys), self._stream_of(endpoint))
 
     def _call(self, call: Call) -> Message:
         lines = Lines(zmq.Context.instance(), self._keys)

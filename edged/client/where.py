@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from edged.client.errors import BadEndpoint
@@ -20,10 +21,20 @@ def default_endpoint() -> str:
     return f"ipc://{directory}/request.sock"
 
 
+BETWEEN = re.compile(r",\s*(?=\w+://)")
+"""Between several endpoints in one string. A path may have a comma in it."""
+
+
+def several(endpoints: str) -> list[str]:
+    """`tcp://10.0.0.7:5555,tcp://10.0.0.8:5555`, as in $EDGED_ENDPOINT."""
+    return BETWEEN.split(endpoints.strip())
+
+
 def listed(endpoints: str | Sequence[str] | None) -> list[str]:
-    if endpoints is None:
-        return [default_endpoint()]
-    found = [endpoints] if isinstance(endpoints, str) else list(dict.fromkeys(endpoints))
+    """Each once, in the order given. Raises BadEndpoint."""
+    given = default_endpoint() if endpoints is None else endpoints
+    each = several(given) if isinstance(given, str) else [one for item in given for one in several(item)]
+    found = list(dict.fromkeys(each))
     if not found:
         raise BadEndpoint("no endpoint given")
     for endpoint in found:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 
+from edged.client.boxes import Boxes
 from edged.client.call import Call
-from edged.client.choice import Choice, Health
+from edged.client.choice import Choice
 from edged.client.exchange import Exchange, encode
-from edged.client.steps import Ask, Close, Heard, Listen, Lost, Pace, Say, Unreachable
+from edged.client.steps import Ask, Close, Heard, Listen, Lost, Pace, Reached, Say, Unreachable
 from edged.client.where import stream_of
 
 PACE = Pace()
@@ -63,6 +64,9 @@ class Rig:
     def lose(self, what="generate"):
         self.do(self.machine.feed(Lost(self.line(what)), self.now))
 
+    def reach(self, what="generate"):
+        self.do(self.machine.feed(Reached(self.line(what)), self.now))
+
     def unreachable(self, what="generate"):
         self.do(self.machine.feed(Unreachable(self.line(what)), self.now))
 
@@ -88,11 +92,11 @@ class Rig:
 
 
 def exchange(mode="reply", endpoints=("ipc:///a/request.sock",), **options):
-    choice = Choice(endpoints, Health(PACE.avoid_s), PACE, "i")
+    choice = Choice(endpoints, Boxes(PACE), PACE, "i")
     settings = {"deadline_s": 60.0, "answer_s": None, "retry": True, "stream_endpoint": stream_of(None), **options}
     return Rig(Exchange({"id": "i", "prompt": "x"}, mode, choice, PACE, **settings))
 
 
 def call(op="ping", endpoints=("a",), **options):
-    choice = Choice(endpoints, Health(PACE.avoid_s), PACE, "i")
+    choice = Choice(endpoints, Boxes(PACE), PACE, "i")
     return Rig(Call(encode(op, {}), choice, **{"deadline_s": 5.0, **options}))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from edged.client.choice import CUT_S, Choice, Health, ordered
+from edged.client.boxes import Boxes
+from edged.client.choice import CUT_S, Choice, ordered
 from edged.client.errors import CUT, KEY_UNKNOWN, KEYS_WANTED, NoAnswer, NotAdmitted
 from edged.client.steps import Pace
 
@@ -12,8 +13,8 @@ PACE = Pace()
 ABC = ["a", "b", "c"]
 
 
-def choice(order=ABC, health=None):
-    return Choice(order, health or Health(PACE.avoid_s), PACE, "salt")
+def choice(order=ABC, boxes=None):
+    return Choice(order, boxes or Boxes(PACE), PACE, "salt")
 
 
 def test_without_affinity_the_order_is_the_given_one():
@@ -72,16 +73,6 @@ def test_back_off_without_a_time_doubles_up_to_a_bound():
     assert waits[:6] == sorted(set(waits[:6]))
     assert waits[0] < 0.13
     assert max(waits) <= PACE.backoff_max_s * 1.25
-
-
-def test_health_is_shared_and_fades():
-    health = Health(30)
-    choice(health=health).silent("a", 100)
-    assert choice(health=health).next(101) == ("b", 101)
-    assert choice(health=health).next(131) == ("a", 131)
-    choice(health=health).silent("a", 200)
-    choice(health=health).answered("a")
-    assert choice(health=health).next(201) == ("a", 201)
 
 
 def test_who_refuses_the_connection_is_left_out_after_a_second_try():

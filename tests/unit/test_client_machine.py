@@ -12,15 +12,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from edged.client.choice import Choice, Health
+from edged.client.boxes import Boxes
+from edged.client.choice import Choice
 from edged.client.errors import EdgedError, NoAnswer, ReplyError
 from edged.client.exchange import Exchange
 from edged.client.reading import Anew, Ended, Piece
 from edged.client.replies import Result
-from edged.client.steps import Ask, Close, Heard, Listen, Lost, Pace, Say, Unreachable
+from edged.client.steps import Ask, Close, Heard, Listen, Lost, Pace, Reached, Say, Unreachable
 from edged.client.where import stream_of
 
-BOXES = ("ipc:///a/request.sock", "ipc:///b/request.sock")
+BOXES = tuple(f"ipc:///{name}/request.sock" for name in "abc")
 DEADLINE_S = 300.0
 
 
@@ -147,14 +148,15 @@ class Connection:
 
 
 class Trouble(RuleBasedStateMachine):
-    @initialize(mode=st.sampled_from(["reply", "pub", None]), boxes=st.integers(1, 2))
+    @initialize(mode=st.sampled_from(["reply", "pub", None]), boxes=st.integers(1, 3))
     def begin(self, mode, boxes):
         self.now, self.shown, self.anew, self.ends = 0.0, "", 0, 0
         self.texts = {}
+        self.holder = None  # endpoint of the box that may have the request, and when it said anything last
         self.servers = {endpoint: Server(endpoint[7], self.texts) for endpoint in BOXES[:boxes]}
         self.connections = {}
         pace = Pace()
-        choice = Choice(BOXES[:boxes], Health(pace.avoid_s), pace, "i")
+        choice = Choice(BOXES[:boxes], Boxes(pace), pace, "i")
         self.machine = Exchange(
             {"id": "i", "prompt": "x"},
             mode,
@@ -173,6 +175,7 @@ class Trouble(RuleBasedStateMachine):
         for action in actions:
             match action:
                 case Ask(line=line, endpoint=endpoint, body=body):
+                    self.moves_rightly(endpoint)
                     self.connections[line] = Connection(self.servers[endpoint], None)
                     self.connections[line].up.append(json.loads(body))
                 case Listen(line=line, endpoint=endpoint, topic=topic):
@@ -204,7 +207,24 @@ class Trouble(RuleBasedStateMachine):
                     self.ends += 1
 
     def feed(self, what):
+        self.hears(what)
         self.do(self.machine.feed(what, self.now))
+
+    def hears(self, what):
+        """Who has it by now, as far as the client can know."""
+        at = self.machine.endpoint
+        if isinstance(what, Reached) and what.line == self.machine._ask and self.holder is None:
+            self.holder = (at, self.now)
+        if isinstance(what, Heard):
+            self.holder = None if "error" in what.message else (at, self.now)
+
+    def moves_rightly(self, endpoint):
+        """Text that was shown stays where it is; what may have been accepted, until that box is given up."""
+        if self.holder is not None and endpoint != self.holder[0]:
+            assert not self.shown
+            assert not self.anew
+            assert self.now >= self.holder[1] + Pace().stay_s
+            self.holder = None
 
     def some(self, number, pending):
         """One of the lines where something waits."""
@@ -213,7 +233,7 @@ class Trouble(RuleBasedStateMachine):
 
     # ---- what goes well ----------------------------------------------------------------------------------------
 
-    @rule(text=st.sampled_from(["a", "bc", "é", "時 "]), count=st.integers(1, 4), n=st.integers(0, 1))
+    @rule(text=st.sampled_from(["a", "bc", "é", "時 "]), count=st.integers(1, 4), n=st.integers(0, 2))
     def tokens(self, text, count, n):
         self.serve_all()
         for _ in range(count):
@@ -258,6 +278,8 @@ class Trouble(RuleBasedStateMachine):
 
     def serve(self, connection):
         connection.born = connection.server.born  # zmq connects again by itself
+        line = next(n for n, one in self.connections.items() if one is connection)
+        self.feed(Reached(line))
         said = connection.up.popleft()
         if isinstance(said, str):
             connection.server.subscribe(connection, said)
@@ -310,7 +332,7 @@ class Trouble(RuleBasedStateMachine):
         self.server(n).finish(error("worker_lost"))
 
     @precondition(lambda self: any(server.run for server in self.servers.values()))
-    @rule(n=st.integers(0, 1), told=st.booleans())
+    @rule(n=st.integers(0, 2), told=st.booleans())
     def restart(self, n, told):
         server = self.server(n)
         server.restart()
@@ -321,11 +343,11 @@ class Trouble(RuleBasedStateMachine):
                 if told:
                     self.feed(Lost(line))
 
-    @rule(n=st.integers(0, 1))
+    @rule(n=st.integers(0, 2))
     def down_or_up(self, n):
         self.server(n).up = not self.server(n).up
 
-    @rule(n=st.integers(0, 1), busy=st.booleans())
+    @rule(n=st.integers(0, 2), busy=st.booleans())
     def set_busy(self, n, busy):
         self.server(n).busy = busy
 

@@ -56,7 +56,7 @@ PURE_WATCHDOG = (
 )
 PURE_CLIENT = tuple(
     f"edged.client.{name}"
-    for name in ("steps", "errors", "replies", "reading", "choice", "attempts", "exchange", "call")
+    for name in ("steps", "errors", "replies", "reading", "boxes", "choice", "attempts", "exchange", "call")
 )
 CLIENT_MAY = ("msgspec", "zmq", "edged.client", "edged.places", "edged.keyfile", "edged.keypair")
 """A machine that only asks installs no more than this."""

@@ -428,34 +428,7 @@ def test_a_stopped_daemon_is_waited_for(tmp_path: Path) -> None:
         assert stream.result.usage.completion_tokens == 100
 
 
-# ---- several boxes ---------------------------------------------------------------------------------------------
-
-
-def test_failover_and_back(tmp_path: Path) -> None:
-    with running(tmp_path / "a", limits=LIMITS) as a, running(tmp_path / "b", limits=LIMITS) as b:
-        edged = Client([a.request_endpoint, b.request_endpoint])
-        instances = {box: Client(box.request_endpoint).ping().instance for box in (a, b)}
-        assert edged.generate("n=1", id="on-a").instance == instances[a]
-        with edged.stream("n=4000 delay=0.005", max_tokens=50, deadline_s=60) as stream:
-            next(stream)
-            a.stop(signal.SIGKILL)
-            assert stream.result.instance == instances[b]
-            assert stream.run == 2
-        assert edged.generate("n=2").instance == instances[b]
-        other = {n: edged.generate("n=1", affinity=f"session{n}").instance for n in range(4)}
-        assert set(other.values()) == {instances[b]}
-        b_only = Client(b.request_endpoint).generate("n=1", id="on-b")
-        assert edged.result("on-b") == b_only
-        a.start()
-        assert edged.result(stream.id) == stream.result
-
-
-def test_sessions_stick(tmp_path: Path) -> None:
-    with running(tmp_path / "a", limits=LIMITS) as a, running(tmp_path / "b", limits=LIMITS) as b:
-        one, two = Client([a.request_endpoint, b.request_endpoint]), Client([b.request_endpoint, a.request_endpoint])
-        places = {n: one.generate("n=1", affinity=f"s{n}").instance for n in range(12)}
-        assert len(set(places.values())) == 2
-        assert places == {n: two.generate("n=1", affinity=f"s{n}").instance for n in places}
+# ---- tcp -------------------------------------------------------------------------------------------------------------
 
 
 def test_over_tcp(tmp_path: Path) -> None:
