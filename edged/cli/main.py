@@ -24,6 +24,7 @@ VERBS = {
     "drain": "edged.cli.drain",
     "embed": "edged.cli.embed",
     "events": "edged.cli.events",
+    "fleet": "edged.cli.fleet.verb",
     "health": "edged.cli.health",
     "keys": "edged.cli.keys",
     "loglevel": "edged.cli.loglevel",

@@ -1,0 +1,1 @@
+"""`edgectl fleet`: many boxes at once, through Ansible."""
