@@ -13,6 +13,8 @@ Rules:
 * Unfinished handshakes of one user or address, older than HASTE_S: beyond `handshakes` of them the youngest are cut.
   While descriptors are short, whatever their age and beyond half as many. libzmq cuts the rest after 5 s
   (HANDSHAKE_IVL); so long also does one that was turned away stay, and is no fault of its peer's (as many as `limit`).
+* Which ones are unfinished is not known, but who said something (`spoke`) is through, and of the others at an address
+  the oldest are taken for the admitted ones. Whoever shares it with somebody who floods it keeps his connection.
 * `control` is for operators: it is neither counted nor limited here (its descriptors are, `edged.system.turnstile`).
 """
 
@@ -50,6 +52,7 @@ class Connections:
         self.limit, self.share, self.handshakes = limit, share, handshakes
         self.links: list[Link] = []
         self._turned: deque[tuple[float, str]] = deque(maxlen=limit)
+        self._spoke: set[tuple[int, int]] = set()
         self._admitted: dict[str, deque[tuple[float, str]]] = {}
 
     # ---- what is there ---------------------------------------------------------------------------------------
@@ -57,6 +60,7 @@ class Connections:
     def census(self, links: list[Link], began: float) -> None:
         """What the kernel has, looked at from `began` on: admissions of before that have no connection are over."""
         self.links = links
+        self._spoke &= {(link.fd, link.inode) for link in links}
         there = Counter(link.address for link in self.inside())
         for address, admitted in list(self._admitted.items()):
             while len(admitted) > there[address] and admitted[0][0] < began:
@@ -67,6 +71,10 @@ class Connections:
     def inside(self) -> list[Link]:
         """All but the operators'."""
         return [link for link in self.links if link.name != OPERATORS]
+
+    def spoke(self, place: tuple[int, int]) -> None:
+        """Descriptor and inode of a connection over which something came: its handshake is over."""
+        self._spoke.add(place)
 
     def gone(self, links: Iterable[Link]) -> None:
         """Cut since the last census."""
@@ -170,8 +178,9 @@ class Connections:
         for who, addresses in by_kin.items():
             beyond = sum(unfinished[address] for address in addresses) - most - (0 if short else turned[who])
             for address in addresses:
-                ripe = [link for link in self.of([address]) if short or now - link.since >= HASTE_S]
-                taken = ripe[: max(0, min(beyond, unfinished[address]))]
+                silent = [link for link in self.of([address]) if (link.fd, link.inode) not in self._spoke]
+                ripe = [link for link in silent[: unfinished[address]] if short or now - link.since >= HASTE_S]
+                taken = ripe[: max(0, beyond)]
                 out += taken
                 beyond -= len(taken)
         return out

@@ -149,6 +149,10 @@ class Door:
         """Somebody without a key that is known, or of another mechanism: a handshake with CURVE costs a millisecond."""
         self._strike({kin(address): 1}, now)
 
+    def spoke(self, place: tuple[int, int]) -> None:
+        """Descriptor and inode of a connection, at its first message or frame."""
+        self._connections.spoke(place)
+
     def heard(self, address: str, connection: str) -> bool:
         """A message or frame. Whether it is to be listened to: what somebody left who was put out is not."""
         expelled = self._expelled.get(address)

@@ -192,7 +192,8 @@ class Endpoints:
         """False: the key that let its sender in is no longer in force, and the connection is cut."""
         connection, key = metadata(frame, CONNECTION) or "", metadata(frame, KEY)
         if connection not in self._guests:
-            self._guests.came(connection, identity, key, metadata(frame, ADDRESS) or "", descriptor(frame))
+            guest = self._guests.came(connection, identity, key, metadata(frame, ADDRESS) or "", descriptor(frame))
+            self.door.spoke(guest.place)
             if self._guests.crowded:
                 self.door.look(now, again=True)
                 self._guests.clear_up(self.door.links)

@@ -38,8 +38,9 @@ class Guests:
     def __contains__(self, connection: str) -> bool:
         return connection in self._of
 
-    def came(self, connection: str, identity: str, key: str | None, address: str, fd: int | None) -> None:
-        self._of[connection] = Guest(identity, key, address, _place(fd))
+    def came(self, connection: str, identity: str, key: str | None, address: str, fd: int | None) -> Guest:
+        guest = self._of[connection] = Guest(identity, key, address, _place(fd))
+        return guest
 
     @property
     def crowded(self) -> bool:

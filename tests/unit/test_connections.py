@@ -157,6 +157,34 @@ def test_an_admitted_connection_is_none_of_them() -> None:
     assert house.rules.idlers(house.now + 60, kin, short=True) == []
 
 
+def test_who_was_there_before_a_burst_at_its_address_is_not_cut_for_it() -> None:
+    """However young the burst is: the only one that is old enough to be suspected is the honest one."""
+    house = House(handshakes=64, limit=256, share=128)
+    house.asks(1, 10)
+    house.now += 10
+    for _ in range(70):
+        house.comes(1, 10)
+    house.census()
+    assert house.rules.idlers(house.now + 0.2, kin, short=False) == []
+    assert house.there[0] not in house.rules.idlers(house.now + HASTE_S, kin, short=False)
+    assert house.there[0] not in house.rules.idlers(house.now + HASTE_S, kin, short=True)
+
+
+def test_who_said_something_is_never_taken_for_a_handshake_even_if_it_came_last() -> None:
+    house = House(handshakes=2, limit=256, share=128)
+    for _ in range(20):
+        house.comes(1, 10)
+    house.asks(1, 10)
+    honest = house.there[-1]
+    assert honest in house.rules.idlers(house.now + HASTE_S, kin, short=True), "nobody can tell yet"
+    house.rules.spoke((honest.fd, honest.inode))
+    house.census()
+    for short in (True, False):
+        cut = house.rules.idlers(house.now + HASTE_S, kin, short=short)
+        assert honest not in cut
+        assert len(cut) >= 18
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from(["asks", "comes", "leaves"]), st.integers(1, 4), st.integers(0, 3)), max_size=60
