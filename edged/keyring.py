@@ -75,7 +75,10 @@ def load(config: Config) -> Keyring | None:
     if not security.server_key and places.absent(path):
         if security.allow_insecure_tcp:
             return None
-        expected = "a key of this box for tcp:// (`edgectl keys server` makes it), or security.allow_insecure_tcp: true"
+        how = "`edgectl keys server` makes it"
+        if places.credentials_dir():
+            how += ", `systemctl restart edged` hands it over"
+        expected = f"a key of this box for tcp:// ({how}), or security.allow_insecure_tcp: true"
         raise ConfigError(config.path, found[0], expected, f"{found[1]} and no {path}")
     own = server_key(path)
     assert own.secret is not None, "parsed as a secret file"

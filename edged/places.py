@@ -59,11 +59,14 @@ def credentials_dir() -> str | None:
 
 def server_key() -> str:
     """The credential if there, else `/etc/edged/keys/server.key_secret` if there, else the user's. If none of them can
-    be seen, the first that may be there all the same."""
+    be seen, the first that may be there all the same; but a service whose credentials systemd handed over knows by them
+    that there is none, since `/etc/edged/keys` is closed to it."""
     credentials = credentials_dir()
     places = [f"{credentials}/{CREDENTIAL}"] if credentials else []
     places += [f"{SYSTEM_CONFIG}/{SERVER_KEY}", f"{user_config()}/{SERVER_KEY}"]
     seen = next((place for place in places if os.path.exists(place)), None)
+    if seen is None and credentials and os.path.isdir(credentials) and absent(places[0]):
+        return places[0]
     return seen or next((place for place in places if not absent(place)), places[-1])
 
 

@@ -7,6 +7,8 @@ them. Its constructors raise what they like (`!!float ''` an IndexError, `!!bool
 
 from __future__ import annotations
 
+import os
+import stat
 from typing import Any
 
 import yaml
@@ -53,7 +55,9 @@ _StrictLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _m
 def read(name: str) -> Any:
     """The decoded file; None when it is empty. Raises ConfigError."""
     try:
-        with open(name, "rb") as file:
+        with open(name, "rb", opener=_at_once) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ConfigError(name, "(file)", "a regular file", "a pipe, device or socket")
             data = file.read(MAX_BYTES + 1)
         text = data.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -64,6 +68,11 @@ def read(name: str) -> Any:
         return decode(text)
     except yaml.YAMLError as error:
         raise ConfigError(name, "(syntax)", "YAML", reason(error)) from None
+
+
+def _at_once(name: str, flags: int) -> int:
+    """A FIFO would be waited for, by a daemon that serves others."""
+    return os.open(name, flags | os.O_NONBLOCK)
 
 
 def decode(text: str) -> Any:

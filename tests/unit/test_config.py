@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -96,6 +97,14 @@ def test_not_utf8(tmp_path):
 def test_missing_or_a_directory(tmp_path):
     assert "No such file" in error_of(tmp_path / "nowhere.yaml").found
     assert "directory" in error_of(tmp_path).found
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "c.yaml")
+    with pytest.raises(ConfigError, match="expected a regular file"):
+        config.load(str(tmp_path / "c.yaml"))
+    with pytest.raises(ConfigError, match="expected a regular file"):
+        config.load("/dev/zero")
 
 
 def test_deep_nesting_is_an_error_not_a_crash(tmp_path):

@@ -205,6 +205,17 @@ def test_a_credential_of_systemd_has_its_own_modes(home, tmp_path, monkeypatch, 
     assert "0444: others can read it" in error_of()
 
 
+def test_a_service_knows_by_its_credentials_that_there_is_no_key(home, tmp_path, monkeypatch):
+    """`/etc/edged/keys` is closed to it: that it cannot look there says nothing."""
+    system, credentials = tmp_path / "etc", tmp_path / "credentials"
+    credentials.mkdir()
+    monkeypatch.setattr("edged.places.SYSTEM_CONFIG", str(system))
+    monkeypatch.setattr("edged.places.absent", lambda path: str(credentials) in path)
+    monkeypatch.setenv("CREDENTIALS_DIRECTORY", str(credentials))
+    assert "systemctl restart edged" in error_of()
+    assert load(security={"allow_insecure_tcp": True}) is None
+
+
 def test_a_directory_that_everybody_may_write_is_told(home):
     box(home)
     client(home, "ada")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from pathlib import Path
 
 import pytest
 from attacker import GOOD, message, shake
-from harness import running, until
+from harness import Client, running, until
 from siege import Castle, Good, attack, castle
 
 root = pytest.mark.skipif(os.geteuid() != 0, reason="an attacker of another uid takes root")
@@ -52,6 +53,17 @@ def test_a_peer_that_is_gone_before_its_messages_are_read_does_not_end_the_proce
         until(lambda: len(good.times) > 60, "answers")
         assert good.faults == []
         assert box.process.poll() is None
+
+
+def test_a_connection_that_is_there_outlives_a_flood_of_handshakes_from_its_own_address(tmp_path: Path) -> None:
+    """New ones are kept out with their neighbour (docs/security.md); who speaks already is not cut for it."""
+    with castle(tmp_path, "tcp") as box, contextlib.closing(Client(box.context, box.tcp["request"])) as client:
+        stream = client.stream(id="mine", prompt="n=300 delay=0.01", max_tokens=400)
+        next(stream)
+        with attack(box, "halfopen", count=150, source="127.0.0.1"):
+            until(lambda: box.counters().get("peers_barred"), "the address is barred")
+            *_, end = stream
+        assert (end["finish_reason"], end["usage"]["completion_tokens"]) == ("stop", 300)
 
 
 @root
