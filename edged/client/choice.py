@@ -146,6 +146,7 @@ class Choice:
         self.refused(endpoint, now)
         self._reason[endpoint] = reason
         self._told[endpoint] = f"refuses the connection: {REASONS[reason]}"
+        self._boxes.silent(endpoint, now, self._told[endpoint])
         if reason in CUTS:
             if now - self._cut_since.setdefault(endpoint, now) < self._cut_s:
                 return None
@@ -154,7 +155,6 @@ class Choice:
             if self._barred[endpoint] < TRIES:
                 return None
         self._ready_at[endpoint] = OUT
-        self._boxes.silent(endpoint, now, self._told[endpoint])
         return self.each(NotAdmitted(endpoint, reason)) if min(self._ready_at.values()) == OUT else None
 
     def silence(self, waited_s: float) -> NoAnswer:
