@@ -24,6 +24,8 @@ from edged.client.steps import Pace
 
 TRIES = 2
 CUT_S = 10.0
+AWAY_S = 1.0
+"""At most, between looks at a box where nobody listens: a daemon that comes back is to be found soon."""
 OUT = float("inf")
 SILENT, NOBODY, CUT_LINE, NOT_ASKED = "no answer", "nobody listens there", "the connection was cut", "not asked"
 
@@ -128,6 +130,12 @@ class Choice:
         self._failures[endpoint] += 1
         self._told[endpoint] = why
         self._boxes.silent(endpoint, now, why)
+
+    def away(self, endpoint: str, now: float) -> None:
+        """Nobody listens there, which is known at once: not again before a short while."""
+        wait = min(AWAY_S, self._pace.backoff_s * 2.0 ** min(self._failures[endpoint], 16))
+        self._ready_at[endpoint] = now + wait * self._spread_of(self._failures[endpoint])
+        self.silent(endpoint, now, NOBODY)
 
     def refused(self, endpoint: str, now: float, after_s: float | None = None, why: str | None = None) -> None:
         """It answered, but not with what was asked for (`why` has its words), or cut the connection (None): not before

@@ -504,6 +504,7 @@ def test_call_cut_or_unreachable_goes_elsewhere():
     rig.unreachable("ping")
     assert rig.at("ping") == "b"
     rig.lose("ping")
+    rig.wait_for("ping")
     assert rig.at("ping") == "a"
     rig.lose("ping")
     rig.wait_for("ping")
