@@ -8,7 +8,7 @@ when one says `not_found`, for an id whose box is not known.
 from __future__ import annotations
 
 from edged.client.attempts import Retry, repeats
-from edged.client.choice import NOBODY, Choice
+from edged.client.choice import Choice
 from edged.client.errors import EdgedError, ReplyError, error_of
 from edged.client.steps import Action, Ask, Close, Heard, Input, Lost, Message, Reached
 
@@ -54,9 +54,9 @@ class Call:
             return self._heard(what.message, now)
         if isinstance(what, Lost):
             return self._lost(what.reason, now)
-        if isinstance(what, Reached) or not self._choice.others(self._endpoint, now):
+        if isinstance(what, Reached) or len(self._choice.order) == 1:  # alone, the socket goes on by itself
             return []
-        self._choice.silent(self._endpoint, now, NOBODY)
+        self._choice.away(self._endpoint, now)
         return self._try(now)
 
     def tick(self, now: float) -> list[Action]:

@@ -24,6 +24,8 @@ from edged.client.steps import Pace
 
 TRIES = 2
 CUT_S = 10.0
+AWAY_S = 1.0
+"""At most, between looks at a box where nobody listens: a daemon that comes back is to be found soon."""
 OUT = float("inf")
 SILENT, NOBODY, CUT_LINE, NOT_ASKED = "no answer", "nobody listens there", "the connection was cut", "not asked"
 
@@ -129,6 +131,12 @@ class Choice:
         self._told[endpoint] = why
         self._boxes.silent(endpoint, now, why)
 
+    def away(self, endpoint: str, now: float) -> None:
+        """Nobody listens there, which is known at once: not again before a short while."""
+        wait = min(AWAY_S, self._pace.backoff_s * 2.0 ** min(self._failures[endpoint], 16))
+        self._ready_at[endpoint] = now + wait * self._spread_of(self._failures[endpoint])
+        self.silent(endpoint, now, NOBODY)
+
     def refused(self, endpoint: str, now: float, after_s: float | None = None, why: str | None = None) -> None:
         """It answered, but not with what was asked for (`why` has its words), or cut the connection (None): not before
         a while."""
@@ -146,6 +154,7 @@ class Choice:
         self.refused(endpoint, now)
         self._reason[endpoint] = reason
         self._told[endpoint] = f"refuses the connection: {REASONS[reason]}"
+        self._boxes.silent(endpoint, now, self._told[endpoint])
         if reason in CUTS:
             if now - self._cut_since.setdefault(endpoint, now) < self._cut_s:
                 return None
@@ -154,7 +163,6 @@ class Choice:
             if self._barred[endpoint] < TRIES:
                 return None
         self._ready_at[endpoint] = OUT
-        self._boxes.silent(endpoint, now, self._told[endpoint])
         return self.each(NotAdmitted(endpoint, reason)) if min(self._ready_at.values()) == OUT else None
 
     def silence(self, waited_s: float) -> NoAnswer:

@@ -198,10 +198,10 @@ class Exchange(Attempts):
     def _unreachable(self, line: int, now: float) -> list[Action]:
         if line == self._sub or self._phase is Phase.LEAVING:
             return []
-        if self._bound(now) or not self._choice.others(self.endpoint, now):
+        if self._bound(now) or len(self._choice.order) == 1:  # the socket goes on by itself
             self._choice.note(self.endpoint, NOBODY)
-            return self._fail_each() if self._all_asked else []
-        self._choice.silent(self.endpoint, now, NOBODY)
+            return []
+        self._choice.away(self.endpoint, now)
         return self._try(now)
 
     def _left(self, message: Message) -> list[Action]:

@@ -1,4 +1,4 @@
-"""`make install WHEELS=` from a real wheelhouse, on both Debian releases that it is for. `make wheelhouse` comes first."""
+"""`make install WHEELS=` from a real wheelhouse, on both releases of Debian. `make wheelhouse` comes first."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from edged.client import BadEndpoint, BadKey, Client, Pace
 from edged.client.boxes import Box, Boxes
 from edged.client.choice import Choice
+from edged.client.errors import KEY_UNKNOWN
 from edged.client.keys import Keys
 from edged.client.where import listed, stream_of
 
@@ -122,6 +123,15 @@ def test_who_refuses_rests_as_long_as_it_says_and_is_asked_when_all_rest():
     for name in ABC:
         boxes.silent(name, 1.0, "no answer")
     assert {asks(boxes, 1.0)[1] for _ in range(6)} == set(ABC)
+
+
+def test_a_wrong_key_at_one_is_known_to_all_calls():
+    boxes = Boxes(PACE)
+    first = spread(boxes)
+    assert first.barred("a", 0.0, KEY_UNKNOWN) is None
+    (told,) = boxes.view(["a"], 1.0)
+    assert told.why.startswith("refuses the connection: it does not know this key")
+    assert {asks(boxes, 1.0)[1] for _ in range(6)} == {"b", "c"}
 
 
 @given(names, st.data())

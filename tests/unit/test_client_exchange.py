@@ -503,10 +503,13 @@ def test_call_cut_or_unreachable_goes_elsewhere():
     rig = call(endpoints=("a", "b"))
     rig.unreachable("ping")
     assert rig.at("ping") == "b"
-    rig.lose("ping")
-    assert rig.at("ping") == "a"
-    rig.lose("ping")
-    rig.wait_for("ping")
+    places = []
+    for _ in range(4):
+        rig.lose("ping")
+        if not rig.open:
+            rig.wait_for("ping")
+        places.append(rig.at("ping"))
+    assert set(places) == {"a", "b"}
     assert rig.now < 1
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from edged.client import STARTING, Anew, Busy, NoAnswer, NotAdmitted, Overheated, Result, WorkerLost
@@ -83,6 +85,35 @@ def test_with_some_codes_to_repeat_the_others_are_asked_elsewhere_all_the_same()
     assert rig.at() == B
     rig.refuse("busy", retry_after_ms=500)
     assert isinstance(rig.machine.outcome, Busy)
+
+
+@pytest.mark.parametrize("mode", ["reply", "pub", None])
+def test_boxes_that_are_all_away_are_looked_for_in_turn_without_haste(mode):
+    """A connection that is refused is told at once: two dead boxes would be asked without end."""
+    rig, asked = two(mode), []
+    while rig.machine.outcome is None and len(rig.bodies) < 1000:
+        if rig.open:
+            asked.append((rig.at(), rig.now))
+            rig.unreachable()
+        else:
+            rig.wait()
+    assert isinstance(rig.machine.outcome, NoAnswer)
+    assert rig.machine.outcome.boxes == dict.fromkeys((A, B), "nobody listens there")
+    assert len(rig.bodies) < 150
+    for box in (A, B):
+        times = [now for endpoint, now in asked if endpoint == box]
+        assert all(0.1 <= later - sooner <= 3 for sooner, later in itertools.pairwise(times))
+
+
+def test_so_are_they_by_other_verbs():
+    rig = call(endpoints=("a", "b"))
+    while rig.machine.outcome is None and len(rig.bodies) < 1000:
+        if rig.open:
+            rig.unreachable("ping")
+        else:
+            rig.wait()
+    assert len(rig.bodies) < 20
+    assert rig.now == 5
 
 
 # ---- it stays --------------------------------------------------------------------------------------------------
