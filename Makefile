@@ -57,7 +57,7 @@ system-test: setup model  ## the units, install and uninstall, in real systemd b
 	@$(PY) -m pytest $(SYSTEM) $(PYTEST_ARGS)
 
 fleet-test: setup model  ## three boxes, SSH, Ansible: install, upgrade, roll back, and what goes wrong (root; tests/deploy)
-	@$(PY) -m pytest -x tests/deploy $(PYTEST_ARGS)
+	@$(PY) -m pytest -x -o faulthandler_timeout=1200 tests/deploy $(PYTEST_ARGS)
 
 install:  ## as root: edged as a service of this box (WHEELS=DIR offline, MODEL=FILE); again: upgrade
 	@bash scripts/install.sh
