@@ -4,22 +4,19 @@ settings, most of them meant well, that edged does not work under.
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
 
-from edged.doctor import finding, unitfiles
+from edged.doctor import finding, manager, unitfiles
 from edged.doctor.box import Box
 from edged.doctor.finding import Finding
 
 UNIT: Final = "unit"
 SETTINGS: Final = "unit-settings"
 
-SYSTEMCTL_S: Final = 2.0
 SHOWN: Final = ("ActiveState", "SubState", "UnitFileState", "NRestarts", "Result", "NeedDaemonReload", "MainPID")
 OFTEN: Final = 3
 """Restarts since the box came up: more of them are no accident."""
@@ -53,15 +50,8 @@ def look(box: Box) -> Unit:
 
 
 def show(box: Box) -> dict[str, str] | None:
-    if not box.here or not os.path.isdir("/run/systemd/system"):
-        return None
-    command = ["systemctl", "show", unitfiles.SERVICE, f"--property={','.join(SHOWN)}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SYSTEMCTL_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    rows = (line.partition("=") for line in done.stdout.splitlines())
-    return {name: value for name, _, value in rows} or None
+    found = manager.show([manager.SERVICE], SHOWN) if box.here else None
+    return (found or {}).get(manager.SERVICE)
 
 
 def main_pid(box: Box) -> int | None:
@@ -193,7 +183,7 @@ RULES: Final = (
 
 
 def check_settings(box: Box) -> list[Finding]:
-    ours = [text for path, text in unitfiles.texts(box).items() if unitfiles.SERVICE in path]
+    ours = [text for path, text in unitfiles.texts(box).items() if manager.SERVICE in path]
     lines = [line for text in ours for line in unitfiles.settings(text)]
     need_s = box.config.limits.drain_s + box.config.cache.save_s + SPARE_S
     return judge_settings(lines, need_s, box.config.model_path)
