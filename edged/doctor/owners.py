@@ -4,8 +4,11 @@ opened; what root may do is no test of what the service may.
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import stat
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
@@ -25,6 +28,24 @@ def user(box: Box, name: str = USER) -> User | None:
     rows = (line.split(":") for line in (box.text("etc/passwd") or "").splitlines())
     row = next((row for row in rows if row[0] == name and len(row) > 3 and (row[2] + row[3]).isdigit()), None)
     return None if row is None else User(name, int(row[2]), frozenset({int(row[3]), *members(box, name)}))
+
+
+def has_user(box: Box, name: str) -> bool:
+    """By the box's file, or by whatever else this machine asks."""
+    return user(box, name) is not None or (box.here and _known(pwd.getpwnam, name))
+
+
+def has_group(box: Box, name: str) -> bool:
+    rows = (line.partition(":")[0] for line in (box.text("etc/group") or "").splitlines())
+    return name in rows or (box.here and _known(grp.getgrnam, name))
+
+
+def _known(look: Callable[[str], object], name: str) -> bool:
+    try:
+        look(name)
+    except KeyError:
+        return False
+    return True
 
 
 def members(box: Box, name: str) -> set[int]:

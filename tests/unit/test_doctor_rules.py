@@ -263,6 +263,12 @@ def test_unit():
     assert unit(ActiveState="failed", Result="start-limit-hit") == [
         ("error", "the service has failed (start-limit-hit)")
     ]
+    assert unit(ActiveState="failed", Result="exit-code", ExecMainStatus="243") == [
+        ("error", "the service has failed (exit-code, status 243/CREDENTIALS)")
+    ]
+    again = unit(ActiveState="activating", SubState="auto-restart", Result="exit-code", ExecMainStatus="226")
+    assert again[0][0] == "error"
+    assert "226/NAMESPACE" in again[0][1]
     assert unit(ActiveState="inactive") == [("warning", "the service is inactive")]
     assert unit(UnitFileState="disabled") == [("warning", "the unit is disabled")]
     assert unit(NRestarts="17") == [("warning", "restarted 17 times")]
