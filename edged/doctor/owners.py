@@ -8,7 +8,7 @@ import grp
 import os
 import pwd
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from msgspec import Struct
@@ -52,6 +52,13 @@ def members(box: Box, name: str) -> set[int]:
     """The groups that the user was added to."""
     rows = (line.split(":") for line in (box.text("etc/group") or "").splitlines())
     return {int(row[2]) for row in rows if len(row) > 3 and row[2].isdigit() and name in row[3].split(",")}
+
+
+def others(box: Box, gid: int, known: Collection[int]) -> list[str]:
+    """Names of a group's members, by either file, who are none of the known users."""
+    rows = [line.split(":") for line in (box.text("etc/passwd") or "").splitlines()]
+    users = [(row[0], int(row[2]), row[3]) for row in rows if len(row) > 3 and row[2].isdigit()]
+    return [name for name, uid, own in users if uid not in known and (own == str(gid) or gid in members(box, name))]
 
 
 def group_name(box: Box, gid: int) -> str:
