@@ -92,6 +92,8 @@ class Board:
         self.put("etc/passwd", "root:x:0:0:root:/root:/bin/bash\nedged:x:990:990::/var/lib/edged:/usr/sbin/nologin\n")
         self.put("etc/group", "root:x:0:\nedged:x:990:pi\n")
         (self.path / "var/lib/edged").mkdir(parents=True, exist_ok=True)
+        (self.path / "etc/edged/keys").mkdir(parents=True, exist_ok=True)
+        self.put("opt/edged/current/venv/bin/edged", "#!/bin/sh\n")
 
 
 def pi5(path: Path) -> Board:

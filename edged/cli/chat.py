@@ -17,7 +17,7 @@ from edged.cli import answering, reach, shaping
 from edged.cli.conversation import Conversation
 from edged.cli.lineedit import Lines, write_private
 from edged.cli.options import EXITS, deadline_option, given, json_option, sampling_options, utf8
-from edged.cli.output import EXIT_INTERRUPTED, Session, error_words, fail, one_line, print_json
+from edged.cli.output import EXIT_INTERRUPTED, Session, error_words, fail, one_line, print_lines
 
 PATIENCE_S: Final = 30.0
 DEADLINE_S: Final = 120.0
@@ -242,7 +242,7 @@ class Chat:
             **self._options,
         ) as stream:
             if self._session.as_json:
-                print_json(stream.result.raw)
+                print_lines([stream.result.raw])
                 return stream.result
             return answering.whole(stream)
 

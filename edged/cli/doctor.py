@@ -51,8 +51,8 @@ SYSTEM_CONFIG: Final = "/etc/edged/config.yaml"
 def command(session: Session, /, only: tuple[str, ...], root: str, *, everything: bool) -> None:
     """Check the whole box, and say what is wrong, why it matters and what to do.
 
-    Nothing is changed, and no daemon is needed. It takes at most five seconds. What the user may not see is said to be
-    unknown: sudo shows it.
+    Nothing is changed or started, and no daemon is needed. It takes at most five seconds. What the user may not see is
+    said to be unknown: sudo shows it.
 
     \b
     Examples:

@@ -15,7 +15,17 @@ from edged.cli import reach
 from edged.cli.following import Follower
 from edged.cli.happened import COLOURS, happened, local
 from edged.cli.options import EXITS, json_option
-from edged.cli.output import ANSWER_S, EXIT_ERROR, Session, error_words, fail, one_line, print_json, silence_words
+from edged.cli.output import (
+    ANSWER_S,
+    EXIT_ERROR,
+    Session,
+    error_words,
+    fail,
+    one_line,
+    print_json,
+    print_lines,
+    silence_words,
+)
 from edged.cli.terminal import coloured, cut, width
 
 MOST = 200
@@ -154,8 +164,6 @@ class Following:
 
     def _tell(self, events: list[dict[str, Any]]) -> None:
         if self._session.as_json:
-            for event in events:
-                print_json(event)
-            sys.stdout.flush()
+            print_lines(events)
         else:
             show(events)

@@ -11,8 +11,10 @@ import sys
 import click
 
 from edged import __version__
+from edged.cli import failure
+from edged.cli.failure import EXIT_ERROR, EXIT_INTERRUPTED, Failed
 from edged.cli.number import Number
-from edged.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, Session
+from edged.cli.output import Session
 
 VERBS = {
     "ask": "edged.cli.ask",
@@ -148,20 +150,43 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that cannot show a character shows "?"
     try:
+        status = _run()
+    except Failed as failed:
+        status = failed.status
+        _put(failure.text(failed) if failure.is_json(sys.argv[1:]) else None)
+    sys.exit(status)
+
+
+def _run() -> int:
+    """The exit status. Raises Failed when it was told what is wrong."""
+    try:
         status = cli.main(prog_name="edgectl", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        raise Failed("a verb is missing: `--help` lists them", error.exit_code) from None
     except click.ClickException as error:
         error.show()
-        status = error.exit_code
+        raise Failed(error.format_message(), error.exit_code) from None
     except (click.Abort, KeyboardInterrupt):
-        status = EXIT_INTERRUPTED
+        raise Failed("interrupted", EXIT_INTERRUPTED) from None
     except BrokenPipeError:
         raise
     except OSError as error:  # /dev/full, a disk without room
-        _leave_output()
         name = f"{error.filename}: " if error.filename else ""
-        sys.stderr.write(f"edgectl: {name}{error.strerror or error}\n")
-        status = EXIT_ERROR
-    sys.exit(status if isinstance(status, int) else 0)
+        words = f"{name}{error.strerror or error}"
+        sys.stderr.write(f"edgectl: {words}\n")
+        raise Failed(words, EXIT_ERROR) from None
+    return status if isinstance(status, int) else 0
+
+
+def _put(line: str | None) -> None:
+    """On stdout, if that can be written at all: it may be what failed."""
+    try:
+        if line is not None:
+            sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+    except OSError:
+        _leave_output()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import click
 
 from edged import config, places
 from edged.cli import model_text
+from edged.cli.failure import Failed
 from edged.cli.output import EXIT_ERROR, EXIT_INTERRUPTED, EXIT_NO_ANSWER, Session, fail, print_json, printable
 from edged.cli.progress import Progress
 from edged.errors import EXIT_CONFIG, ConfigError, ModelFileError
@@ -244,14 +245,15 @@ def use_command(session: Session, /, name: str, *, force: bool, as_json: bool) -
         known = checked.lookup(path)
         sha256 = known.sha256 if known else None
         if settings.path == "defaults":
-            click.echo(model_text.by_hand("there is no configuration file", str(path), sha256), err=True)
-            sys.exit(EXIT_ERROR)
+            why = "there is no configuration file"
+            click.echo(model_text.by_hand(why, str(path), sha256), err=True)
+            raise Failed(why, EXIT_ERROR)
         try:
             switch.apply(settings.path, str(path), sha256)
         except switch.CannotEditError as error:
             why = f"{settings.path}: {error}"
             click.echo(printable(model_text.by_hand(why, str(path), sha256)), err=True)
-            sys.exit(EXIT_ERROR)
+            raise Failed(why, EXIT_ERROR) from None
     if as_json or session.as_json:
         was = {"path": settings.model.path, "sha256": settings.model.sha256}
         print_json({"ok": True, "config": settings.path, "path": str(path), "sha256": sha256, "was": was})

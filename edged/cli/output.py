@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, NoReturn
@@ -13,14 +13,15 @@ from typing import Any, NoReturn
 import click
 
 from edged import client, config
-from edged.cli import reach
+from edged.cli import failure, reach
+from edged.cli.failure import Failed
 from edged.client.where import several
 from edged.errors import EXIT_CONFIG, ConfigError
 
-EXIT_ERROR = 1
-EXIT_NO_ANSWER = 3
-EXIT_NOT_YET = 4
-EXIT_INTERRUPTED = 130
+EXIT_ERROR = failure.EXIT_ERROR
+EXIT_NO_ANSWER = failure.EXIT_NO_ANSWER
+EXIT_NOT_YET = failure.EXIT_NOT_YET
+EXIT_INTERRUPTED = failure.EXIT_INTERRUPTED
 
 ANSWER_S = 5.0
 """For what is answered at once; `--timeout` says otherwise."""
@@ -117,9 +118,7 @@ class Session:
             with self.connect(self._endpoints if many else endpoint, streams) as found:
                 yield found
         except client.ReplyError as error:
-            if self.as_json:
-                print_json(error.raw)
-            fail(error_words(error), EXIT_ERROR)
+            refused(error)
         except client.NoAnswer as error:
             fail(str(error) if many else silence_words(endpoint, error), EXIT_NO_ANSWER)
         except client.BadEndpoint as error:
@@ -136,9 +135,16 @@ def one_line(message: str) -> str:
 
 
 def fail(message: str, status: int) -> NoReturn:
-    """One line on stderr, then the exit status."""
+    """One line on stderr, then the exit status; with --json `edged.cli.main` puts an object on stdout."""
     click.echo(f"edgectl: {one_line(message)}", err=True)
-    sys.exit(status)
+    raise Failed(message, status)
+
+
+def refused(error: client.ReplyError) -> NoReturn:
+    """What the daemon said to it; with --json the whole reply."""
+    words = error_words(error)
+    click.echo(f"edgectl: {one_line(words)}", err=True)
+    raise Failed(words, EXIT_ERROR, error.raw)
 
 
 def silence_words(endpoint: str, error: client.NoAnswer) -> str:
@@ -154,8 +160,17 @@ def error_words(error: client.ReplyError) -> str:
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """One line; escaped to ASCII, so that no control character reaches a terminal."""
+    """The one object: an error that comes after it is no second one. One line; escaped to ASCII, so that no control
+    character reaches a terminal."""
+    failure.STDOUT.whole = True
     click.echo(json.dumps(value))
+
+
+def print_lines(values: Iterable[dict[str, Any]]) -> None:
+    """Of a verb that goes on: one object a line, and an error that ends it is the last one."""
+    failure.STDOUT.lines = True
+    for value in values:
+        click.echo(json.dumps(value))
 
 
 def printable(text: str) -> str:

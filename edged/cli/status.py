@@ -13,7 +13,7 @@ from edged import client
 from edged.cli import glance, reach
 from edged.cli.number import Number
 from edged.cli.options import EXITS, json_option
-from edged.cli.output import ANSWER_S, Session, error_words, print_json, silence_words
+from edged.cli.output import ANSWER_S, Session, error_words, print_json, print_lines, silence_words
 from edged.cli.past import past
 from edged.cli.plots import ramp
 from edged.cli.sparklines import last_hour
@@ -100,7 +100,7 @@ class Watch:
         while True:
             reply = self._look()
             if self._session.as_json:
-                print_json(reply)
+                print_lines([reply])
             else:
                 self._show(reply)
             sys.stdout.flush()

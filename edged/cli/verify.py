@@ -11,6 +11,7 @@ import click
 
 from edged import client
 from edged.cli import verdict
+from edged.cli.failure import CODES
 from edged.cli.health import LEAST_S, POLL_S, Seen, look
 from edged.cli.number import Number
 from edged.cli.options import json_option, utf8
@@ -128,7 +129,8 @@ def _until_ready(session: Session, wait: float, *, hashed: bool) -> Seen:
 
 def _nothing(session: Session, seen: Seen) -> None:
     if session.as_json:
-        print_json({"ok": False, "problems": [one_line(seen.words)]})
+        error = {"code": CODES[EXIT_NO_ANSWER], "message": one_line(seen.words)}
+        print_json({"ok": False, "error": error, "problems": [error["message"]]})
     fail(seen.words, EXIT_NO_ANSWER)
 
 

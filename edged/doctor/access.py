@@ -1,5 +1,5 @@
-"""Who may read, change and use what: configuration, state (which holds text), sockets, keys; and whether the user who
-asks may use the service.
+"""Who may read, change and use what: configuration, state (which holds text), sockets, what runs; and whether the user
+who asks may use the service.
 """
 
 from __future__ import annotations
@@ -10,17 +10,18 @@ from typing import Final
 
 from msgspec import Struct
 
-from edged import places
-from edged.doctor import finding, owners
+from edged.doctor import finding, keys, owners, strangers, unitfiles
 from edged.doctor.box import Box
 from edged.doctor.finding import Finding
 
 PERMISSIONS: Final = "permissions"
 GROUPS: Final = "groups"
-KEYS: Final = "keys"
 
-SERVER_KEY: Final = "/etc/edged/keys/server.key_secret"
-CLIENTS: Final = "/etc/edged/clients"
+RELEASES: Final = ("/opt/edged/releases", "/opt/edged/current/venv/bin/edged")
+
+UNITS_WHY: Final = "whoever may write there chooses what systemd starts"
+ADDED: Final = (keys.SERVER_WHY, keys.CLIENTS_WHY, UNITS_WHY)
+"""Where another file beside those that are there does harm, too."""
 
 
 class Held(Struct, frozen=True):
@@ -47,7 +48,6 @@ def check_permissions(box: Box) -> list[Finding]:
     config = box.config.path if box.config.path != "defaults" else ""
     wanted = [
         (config, "configuration", 0o022, "whoever may write it chooses the model, and who may ask"),
-        (os.path.dirname(config), "its directory", 0o002, "whoever may write there can replace the configuration"),
         (state, "state directory", 0o027, text),
         (os.path.join(state, "sessions.db"), "transcripts", 0o077, text),
         (os.path.join(state, "kv"), "snapshots", 0o077, text),
@@ -58,11 +58,34 @@ def check_permissions(box: Box) -> list[Finding]:
         (box.config.model_path, "model", 0o022, "whoever may write it can have the worker load anything"),
     ]
     seen = [_held(box, *one) for one in wanted if one[0]]
+    known = strangers.ours(box)
+    found: dict[str, tuple[strangers.Open, str]] = {}
+    for path, why in _replaceable(box, config):
+        for one in strangers.on_the_way(box, path, known, adding=why in ADDED):
+            found.setdefault(one.path, (one, why))
     service = owners.user(box) if box.installed else None
     blocked = owners.barred(box, config) if config else ""
     return judge_permissions(
-        [one for one in seen if one is not None], None if service is None else service.uid, state, blocked
+        [one for one in seen if one is not None],
+        None if service is None else service.uid,
+        state,
+        blocked,
+        strangers.told(PERMISSIONS, found),
     )
+
+
+def _replaceable(box: Box, config: str) -> list[tuple[str, str]]:
+    """Directories of what others should not replace, and what that would mean."""
+    _, key, clients = keys.where(box)
+    out = [
+        (os.path.dirname(config), "whoever may write there can replace the configuration"),
+        (os.path.dirname(key), keys.SERVER_WHY),
+        (clients, keys.CLIENTS_WHY),
+        (os.path.dirname(box.config.model_path), "whoever may write there can have the worker load anything"),
+    ]
+    out += [(path, "whoever may write there chooses the program that runs as the service") for path in RELEASES]
+    out += [(os.path.dirname(path), UNITS_WHY) for path in unitfiles.texts(box)]
+    return [(os.path.abspath(path) if box.here else path, why) for path, why in out if path]
 
 
 def _held(box: Box, path: str, what: str, forbidden: int, why: str) -> Held | None:
@@ -79,10 +102,12 @@ def _held(box: Box, path: str, what: str, forbidden: int, why: str) -> Held | No
     return Held(path, what, forbidden, why, stat.S_IMODE(status.st_mode), status.st_uid, grave)
 
 
-def judge_permissions(seen: list[Held], service: int | None, state: str, blocked: str) -> list[Finding]:
+def judge_permissions(
+    seen: list[Held], service: int | None, state: str, blocked: str, replaceable: list[Finding]
+) -> list[Finding]:
     """`service`: the uid of the service's user, if it is one of the system's. `blocked`: why it cannot read its
-    configuration."""
-    out = []
+    configuration. `replaceable`: where others may put something of their own."""
+    out = list(replaceable)
     if blocked:
         do = "sudo chgrp edged /etc/edged/config.yaml; sudo chmod 0640 /etc/edged/config.yaml"
         out.append(finding.error(PERMISSIONS, f"configuration: {blocked}", "the service does not start with it", do))
@@ -163,75 +188,3 @@ def judge_groups(askers: list[Asker]) -> list[Finding]:
         groups = " and ".join(dict.fromkeys(asker.group for asker in there))
         return [finding.ok(GROUPS, f"root may use the sockets; others need group {groups}")]
     return [finding.ok(GROUPS, f"{there[0].name} may use the sockets")]
-
-
-# ---- keys ---------------------------------------------------------------------------------------------------------
-
-
-class Keys(Struct, frozen=True):
-    """`secret`: mode of the server's secret key; None: there is none, or it is denied. `tcp`: endpoints in the open."""
-
-    tcp: list[str]
-    insecure: bool
-    path: str
-    there: bool
-    secret: int | None
-    clients: int | None
-    bad: list[str]  # client files that others may write
-
-
-def check_keys(box: Box) -> list[Finding]:
-    security = box.config.security
-    path = security.server_key or (places.server_key() if box.here else SERVER_KEY)
-    directory = security.clients_dir or (places.clients_dir() if box.here else CLIENTS)
-    names, bad = _clients(box, directory)
-    secret, there = None, box.exists(path)
-    try:
-        secret = stat.S_IMODE(os.stat(box.path(path)).st_mode)
-    except PermissionError:
-        there = True
-    except OSError:
-        pass
-    tcp = [end for end in [*box.config.request_endpoints, *box.config.stream_endpoints] if end.startswith("tcp://")]
-    return judge_keys(Keys(tcp, security.allow_insecure_tcp, path, there, secret, names, bad))
-
-
-def _clients(box: Box, directory: str) -> tuple[int | None, list[str]]:
-    """How many keys there are, and which others may write; None: not to be seen."""
-    try:
-        names = sorted(name for name in os.listdir(box.path(directory)) if name.endswith(".key"))
-        paths = [os.path.join(directory, name) for name in names]
-        return len(names), [path for path in paths if os.stat(box.path(path)).st_mode & 0o022]
-    except FileNotFoundError:
-        return 0, []
-    except OSError:
-        return None, []
-
-
-def judge_keys(keys: Keys) -> list[Finding]:
-    out = []
-    if keys.secret is not None and keys.secret & 0o077:
-        what = f"{keys.path} is {keys.secret:04o}"
-        do = f"sudo chmod 0600 {keys.path}; make a new one if others may have read it: edgectl keys server"
-        out.append(finding.error(KEYS, what, "whoever has the secret key can play this box", do))
-    if keys.bad:
-        why = "whoever may write a key file lets in whom they like"
-        out.append(finding.error(KEYS, f"others may write {', '.join(keys.bad)}", why, "sudo chmod go-w FILE"))
-    if keys.tcp and not keys.there:
-        what = f"{', '.join(dict.fromkeys(keys.tcp))} without keys"
-        if keys.insecure:
-            why = "everybody who reaches the port may use the model and read along (security.allow_insecure_tcp)"
-            out.append(finding.warning(KEYS, what, why, "edgectl keys server, then edgectl keys client NAME"))
-        else:
-            do = "edgectl keys server"
-            out.append(finding.error(KEYS, what, "the daemon refuses to start like this", do))
-    if keys.tcp and keys.there and keys.clients == 0:
-        do = "edgectl keys client NAME, for each device"
-        out.append(finding.warning(KEYS, "no client has a key: nobody gets in over TCP", do=do))
-    if out:
-        return out
-    if not keys.tcp:
-        return [finding.ok(KEYS, "none needed: nothing listens on TCP")]
-    if keys.secret is None or keys.clients is None:
-        return [finding.unknown(KEYS, "the keys may not be looked at", do="sudo edgectl doctor")]
-    return [finding.ok(KEYS, f"one of this box, {keys.clients} of clients")]

@@ -13,12 +13,14 @@ import os
 import socket
 import struct
 import threading
+from functools import cached_property
 from typing import Any, Final
 
 import msgspec
 
 from edged import client, places
 from edged.config import Config
+from edged.doctor import manager
 from edged.system import smallfile
 
 SYSTEM_RUNTIME: Final = "/run/edged"
@@ -27,6 +29,7 @@ UNIT: Final = "/etc/systemd/system/edged.service"
 ANSWER_S: Final = 1.5
 """For the daemon: it answers `status` at once, also while it loads."""
 
+STOPPED: Final = "stopped: systemd listens, and whoever asks first starts it"
 NOBODY: Final = -1
 _UCRED: Final = struct.Struct("=iII")
 _AUXV: Final = struct.Struct("@NN")
@@ -115,6 +118,11 @@ class Box:
         default = f"ipc://{self.config.runtime_dir}/{name}.sock"
         return f"ipc://{self.runtime_dir}/{name}.sock" if configured == default else configured
 
+    @cached_property
+    def held(self) -> manager.Held:
+        """Where systemd listens for the service, and whether it runs."""
+        return manager.held(self.root) if self.here else manager.Held()
+
     def ask(self, op: str) -> dict[str, Any] | str:
         """The daemon's reply, or in words why there is none. Asked once, whoever wants it."""
         with self._asking:
@@ -123,11 +131,12 @@ class Box:
             return self._asked[op]
 
     def listeners(self) -> list[int | None]:
-        """Who listens at each local socket that is there: a process id, or None where that is not told."""
+        """Who listens at each local socket that is there: a process id, or None where that is not told. Not systemd,
+        for a service that is stopped."""
         local = [name for name in self.config.request_endpoints if name.startswith("ipc://")]
         ends = [self.endpoint("request", name) for name in local]
         ends.append(self.endpoint("control", self.config.control_endpoint))
-        found = [listener(end.removeprefix("ipc://")) for end in ends]
+        found = [listener(end.removeprefix("ipc://")) for end in ends if not self.held.asleep(end)]
         return [pid or None for pid in found if pid != NOBODY]
 
     def _answer(self, op: str) -> dict[str, Any] | str:
@@ -135,9 +144,14 @@ class Box:
         endpoint = self.endpoint("request", (local or self.config.request_endpoints)[0])
         for anywhere in ("tcp://*:", "tcp://0.0.0.0:", "tcp://[::]:"):
             endpoint = endpoint.replace(anywhere, "tcp://127.0.0.1:")
-        why = _no_socket(endpoint.removeprefix("ipc://")) if endpoint.startswith("ipc://") else ""
+        path = endpoint.removeprefix("ipc://") if endpoint.startswith("ipc://") else ""
+        why = _closed(path) if path else ""
         if why:
             return why
+        if self.held.asleep(endpoint):
+            return STOPPED
+        if path and refused(path):
+            return f"nobody listens at {path}"
         try:
             with client.Client(endpoint) as edged:
                 return edged.call(op, deadline_s=ANSWER_S)
@@ -147,21 +161,20 @@ class Box:
             return f"{endpoint}: {error}"
 
 
-def _no_socket(path: str) -> str:
-    """Why it is no use to wait for an answer; "" when it is."""
+def _closed(path: str) -> str:
+    """Why it is no use to connect; "" when it is."""
     try:
         os.stat(path)
     except PermissionError:
         return f"no permission for {path}"
     except OSError:
         return f"there is no {path}"
-    if not os.access(path, os.W_OK):
-        return f"no permission for {path}"
-    return f"nobody listens at {path}" if refused(path) else ""
+    return "" if os.access(path, os.W_OK) else f"no permission for {path}"
 
 
 def refused(path: str) -> bool:
-    """The socket of a daemon that was killed. One that hangs still takes connections, by the kernel."""
+    """The socket of a daemon that was killed. One that hangs still takes connections, by the kernel. Not to be asked
+    of one that systemd holds for a service that is stopped."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         return os.path.exists(path) and probe.connect_ex(path) == errno.ECONNREFUSED

@@ -4,8 +4,11 @@ opened; what root may do is no test of what the service may.
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import stat
+from collections.abc import Callable, Collection
 from typing import Final
 
 from msgspec import Struct
@@ -27,10 +30,35 @@ def user(box: Box, name: str = USER) -> User | None:
     return None if row is None else User(name, int(row[2]), frozenset({int(row[3]), *members(box, name)}))
 
 
+def has_user(box: Box, name: str) -> bool:
+    """By the box's file, or by whatever else this machine asks."""
+    return user(box, name) is not None or (box.here and _known(pwd.getpwnam, name))
+
+
+def has_group(box: Box, name: str) -> bool:
+    rows = (line.partition(":")[0] for line in (box.text("etc/group") or "").splitlines())
+    return name in rows or (box.here and _known(grp.getgrnam, name))
+
+
+def _known(look: Callable[[str], object], name: str) -> bool:
+    try:
+        look(name)
+    except KeyError:
+        return False
+    return True
+
+
 def members(box: Box, name: str) -> set[int]:
     """The groups that the user was added to."""
     rows = (line.split(":") for line in (box.text("etc/group") or "").splitlines())
     return {int(row[2]) for row in rows if len(row) > 3 and row[2].isdigit() and name in row[3].split(",")}
+
+
+def others(box: Box, gid: int, known: Collection[int]) -> list[str]:
+    """Names of a group's members, by either file, who are none of the known users."""
+    rows = [line.split(":") for line in (box.text("etc/passwd") or "").splitlines()]
+    users = [(row[0], int(row[2]), row[3]) for row in rows if len(row) > 3 and row[2].isdigit()]
+    return [name for name, uid, own in users if uid not in known and (own == str(gid) or gid in members(box, name))]
 
 
 def group_name(box: Box, gid: int) -> str:

@@ -14,7 +14,7 @@ from msgspec import Struct
 from edged.doctor import finding
 from edged.doctor.box import Box, refused
 from edged.doctor.finding import Finding
-from edged.places import SOCKETS_AFRESH
+from edged.places import SOCKETS_AFRESH, absent
 
 NAME: Final = "ports"
 _LISTEN: Final = "0A"
@@ -28,14 +28,15 @@ class Port(Struct, frozen=True):
     uid: int | None
     process: str = ""
     left: bool = False  # a socket file without anybody behind it
-    gone: bool = False  # there is no such file
+    gone: bool = False  # there is no such file, and the service or systemd listens there
+    held: bool = False  # systemd listens there, for the service
 
 
 def check(box: Box) -> list[Finding]:
     if not box.here:
         return [finding.info(NAME, "what listens is looked at on the box itself")]
-    reply = box.ask("ping")
-    return judge(_ports(box), _uid(box), answers=isinstance(reply, dict))
+    reply, ours = box.ask("ping"), _uid(box)
+    return judge(_ports(box, ours), ours, answers=isinstance(reply, dict), stopped=box.held.stopped)
 
 
 def _uid(box: Box) -> int | None:
@@ -46,7 +47,7 @@ def _uid(box: Box) -> int | None:
         return None
 
 
-def _ports(box: Box) -> list[Port]:
+def _ports(box: Box, ours: int | None) -> list[Port]:
     config = box.config
     ends = [("listen.request", box.endpoint("request", end)) for end in config.request_endpoints]
     ends += [("listen.stream", box.endpoint("stream", end)) for end in config.stream_endpoints]
@@ -56,11 +57,12 @@ def _ports(box: Box) -> list[Port]:
     out = []
     for key, end in ends:
         if end.startswith("ipc://"):
-            path = end.removeprefix("ipc://")
-            out.append(Port(key, end, None, left=refused(path), gone=not os.path.lexists(path)))
+            path, held = end.removeprefix("ipc://"), box.held.has(end)
+            gone = absent(path) and (held or ours is not None)
+            out.append(Port(key, end, None, left=not held and refused(path), gone=gone, held=held))
         else:
             uid, inode = listeners.get(int(end.rpartition(":")[2]), (None, ""))
-            out.append(Port(key, end, uid, process_of(box, inode) if inode else ""))
+            out.append(Port(key, end, uid, process_of(box, inode) if inode else "", held=box.held.has(end)))
     return out
 
 
@@ -86,13 +88,14 @@ def process_of(box: Box, inode: str) -> str:
     return ""
 
 
-def judge(ports: list[Port], ours: int | None, *, answers: bool) -> list[Finding]:
+def judge(ports: list[Port], ours: int | None, *, answers: bool, stopped: tuple[str, ...] = ()) -> list[Finding]:
+    """`stopped`: units of the sockets that do not listen; systemd leaves their files."""
     out = []
     left = [port.shown for port in ports if port.left]
     if left:
-        why = "a daemon was killed and its sockets are left over"
+        why = f"stopped: {' and '.join(stopped)}" if stopped else "a daemon was killed and its sockets are left over"
         out.append(finding.warning(NAME, f"nobody listens at {', '.join(left)}", why, "sudo systemctl start edged"))
-    gone = [port.shown for port in ports if port.gone and ours is not None]
+    gone = [port.shown for port in ports if port.gone]
     if gone:
         why = "the file was removed while the service runs; a restart of the service alone does not bring it back"
         out.append(finding.error(NAME, f"there is no {', '.join(gone)}", why, SOCKETS_AFRESH))
@@ -103,11 +106,13 @@ def judge(ports: list[Port], ours: int | None, *, answers: bool) -> list[Finding
             do = "sudo systemctl restart edged; the log says when a port cannot be had"
             what = f"{port.shown} ({port.key}) is configured, and nobody listens there"
             out.append(finding.warning(NAME, what, "endpoints change at a restart only", do))
-        elif tcp and port.uid is not None and (port.uid != ours if ours is not None else not answers):
+        elif tcp and port.uid is not None and not port.held and (port.uid != ours if ours is not None else not answers):
             do = f"stop it, or choose another port in {port.key}"
             out.append(finding.error(NAME, f"{port.shown} is taken by {by}", "the service cannot have it", do))
     if out:
         return out
+    if not answers and any(port.held for port in ports):
+        return [finding.ok(NAME, "systemd listens for the service; nobody else has a port of it")]
     if not answers:
         return [finding.ok(NAME, "nobody else has a port of the service")]
     return [finding.ok(NAME, f"it listens on {', '.join(dict.fromkeys(port.shown for port in ports))}")]

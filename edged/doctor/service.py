@@ -10,9 +10,10 @@ from typing import Any, Final
 from msgspec import Struct
 
 from edged import __version__
-from edged.doctor import finding, units
-from edged.doctor.box import Box
+from edged.doctor import finding, manager, units
+from edged.doctor.box import STOPPED, Box
 from edged.doctor.finding import Finding
+from edged.places import SOCKETS_AFRESH, absent
 
 SERVICE: Final = "service"
 VERSIONS: Final = "versions"
@@ -30,16 +31,23 @@ LOG: Final = "edgectl status; journalctl -u edged -p warning"
 def check_service(box: Box) -> list[Finding]:
     if not box.here:
         return [finding.info(SERVICE, "the service is looked at on the box itself")]
-    return judge_service(box.ask("status"), installed=box.installed)
+    status, removed = box.ask("status"), False
+    if isinstance(status, str):
+        removed = any(absent(address) for address in box.held.addresses if address.startswith("/"))
+    return judge_service(status, installed=box.installed, removed=removed)
 
 
-def judge_service(status: dict[str, Any] | str, *, installed: bool) -> list[Finding]:
-    """`status`: its reply, or why there is none."""
+def judge_service(status: dict[str, Any] | str, *, installed: bool, removed: bool = False) -> list[Finding]:
+    """`status`: its reply, or why there is none. `removed`: systemd listens at a file that is gone."""
     if isinstance(status, str):
         make = finding.error if installed else finding.info
         do = "sudo systemctl start edged" if installed else "make serve, or install it (docs/operations.md)"
         if status.startswith("no permission"):
             return [finding.unknown(SERVICE, status, do="sudo edgectl doctor; `groups` says how to get it")]
+        if removed:
+            return [make(SERVICE, f"the service cannot be reached: {status}", do=SOCKETS_AFRESH)]
+        if status == STOPPED:
+            return [finding.warning(SERVICE, STOPPED, "it was not asked, since that would start it", do)]
         return [make(SERVICE, f"the service does not answer: {status}", do=do)]
     state = str(status.get("state", "?"))
     said = [str(text) for text in status.get("warnings", []) if isinstance(text, str)]
@@ -81,7 +89,7 @@ def _systemd(box: Box) -> int | None:
         return None
     try:
         done = subprocess.run(
-            ["systemctl", "--version"], capture_output=True, text=True, timeout=units.SYSTEMCTL_S, check=False
+            ["systemctl", "--version"], capture_output=True, text=True, timeout=manager.SYSTEMCTL_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -8,17 +8,9 @@ from typing import Final
 
 import edged
 from edged.doctor.box import Box
+from edged.doctor.manager import PLACES, SERVICE, SOCKETS
 
-SERVICE: Final = "edged.service"
-NAMES: Final = (SERVICE, "edged.socket", "edged-control.socket")
-PLACES: Final = (
-    "etc/systemd/system",
-    "run/systemd/system",
-    "usr/local/lib/systemd/system",
-    "usr/lib/systemd/system",
-    "lib/systemd/system",
-)
-"""In the order in which systemd prefers them."""
+NAMES: Final = (SERVICE, *SOCKETS)
 
 RELEASES: Final = ("opt/edged/current/deploy/systemd", "opt/edged/current/share/edged/systemd")
 

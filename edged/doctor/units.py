@@ -4,23 +4,29 @@ settings, most of them meant well, that edged does not work under.
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
 
-from edged.doctor import finding, unitfiles
+from edged.doctor import finding, manager, needs, unitfiles
 from edged.doctor.box import Box
 from edged.doctor.finding import Finding
 
 UNIT: Final = "unit"
 SETTINGS: Final = "unit-settings"
 
-SYSTEMCTL_S: Final = 2.0
-SHOWN: Final = ("ActiveState", "SubState", "UnitFileState", "NRestarts", "Result", "NeedDaemonReload", "MainPID")
+SHOWN: Final = (
+    "ActiveState",
+    "SubState",
+    "UnitFileState",
+    "NRestarts",
+    "Result",
+    "NeedDaemonReload",
+    "MainPID",
+    "ExecMainStatus",
+)
 OFTEN: Final = 3
 """Restarts since the box came up: more of them are no accident."""
 
@@ -53,15 +59,8 @@ def look(box: Box) -> Unit:
 
 
 def show(box: Box) -> dict[str, str] | None:
-    if not box.here or not os.path.isdir("/run/systemd/system"):
-        return None
-    command = ["systemctl", "show", unitfiles.SERVICE, f"--property={','.join(SHOWN)}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=SYSTEMCTL_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    rows = (line.partition("=") for line in done.stdout.splitlines())
-    return {name: value for name, _, value in rows} or None
+    found = manager.show([manager.SERVICE], SHOWN) if box.here else None
+    return (found or {}).get(manager.SERVICE)
 
 
 def main_pid(box: Box) -> int | None:
@@ -105,7 +104,12 @@ def _state(shown: dict[str, str]) -> list[Finding]:
     active, result = shown.get("ActiveState", ""), shown.get("Result", "")
     if active == "failed":
         do = "journalctl -u edged -n 50; then sudo systemctl reset-failed edged; sudo systemctl start edged"
-        out.append(finding.error(UNIT, f"the service has failed ({result})", "systemd has given it up", do))
+        ended = f"{result}{_status(shown)}"
+        out.append(finding.error(UNIT, f"the service has failed ({ended})", "systemd has given it up", do))
+    elif shown.get("SubState") == "auto-restart":
+        what = f"the service does not come up: it ended ({result}{_status(shown)}) and is started again and again"
+        do = "journalctl -u edged -n 50; `unit-settings` and `configuration` say what may be missing"
+        out.append(finding.error(UNIT, what, "nobody answers", do))
     elif active != "active":
         do = "sudo systemctl start edged"
         out.append(finding.warning(UNIT, f"the service is {active or 'unknown'}", "nobody answers", do))
@@ -120,6 +124,27 @@ def _state(shown: dict[str, str]) -> list[Finding]:
         why = "systemd still goes by the old one"
         out.append(finding.warning(UNIT, "the unit file was changed", why, "sudo systemctl daemon-reload"))
     return out
+
+
+EXITS: Final = {
+    "78": "CONFIG",
+    "200": "CHDIR",
+    "203": "EXEC",
+    "216": "GROUP",
+    "217": "USER",
+    "226": "NAMESPACE",
+    "233": "RUNTIME_DIRECTORY",
+    "238": "STATE_DIRECTORY",
+    "243": "CREDENTIALS",
+}
+"""Of systemd.exec(5), "Process Exit Codes"."""
+
+
+def _status(shown: dict[str, str]) -> str:
+    """`, status 243/CREDENTIALS`; nothing where there was none."""
+    number = shown.get("ExecMainStatus", "0")
+    name = f"/{EXITS[number]}" if number in EXITS else ""
+    return f", status {number}{name}" if shown.get("Result") == "exit-code" else ""
 
 
 # ---- settings that hurt -------------------------------------------------------------------------------------------
@@ -193,14 +218,15 @@ RULES: Final = (
 
 
 def check_settings(box: Box) -> list[Finding]:
-    ours = [text for path, text in unitfiles.texts(box).items() if unitfiles.SERVICE in path]
+    ours = [text for path, text in unitfiles.texts(box).items() if manager.SERVICE in path]
     lines = [line for text in ours for line in unitfiles.settings(text)]
     need_s = box.config.limits.drain_s + box.config.cache.save_s + SPARE_S
-    return judge_settings(lines, need_s, box.config.model_path)
+    missing = needs.missing(box, lines) if box.installed else []
+    return missing + judge_settings(lines, need_s, box.config.model_path, fine=not missing)
 
 
-def judge_settings(lines: list[str], stop_s: float, model: str) -> list[Finding]:
-    """`stop_s`: how long a stop may take."""
+def judge_settings(lines: list[str], stop_s: float, model: str, *, fine: bool = True) -> list[Finding]:
+    """`stop_s`: how long a stop may take. `fine`: say so when it is."""
     if not lines:
         return [finding.info(SETTINGS, "no unit is installed")]
     out = []
@@ -218,7 +244,7 @@ def judge_settings(lines: list[str], stop_s: float, model: str) -> list[Finding]
         why = "the service cannot see home directories (ProtectHome=)"
         do = "edgectl model import FILE as root, so that it lies in /var/lib/edged/models"
         out.append(finding.error(SETTINGS, f"model.path is {model}", why, do))
-    return out or [finding.ok(SETTINGS, "nothing in the unit stands against the service")]
+    return out or [finding.ok(SETTINGS, "nothing in the unit stands against the service")] * fine
 
 
 _UNITS: Final = {"": 1.0, "s": 1.0, "sec": 1.0, "ms": 0.001, "min": 60.0, "m": 60.0, "h": 3600.0}

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from edged import config
-from edged.doctor import access, box, finding, memory, ports, processor, service, unitfiles, units, wallclock
+from edged.doctor import access, box, finding, keys, memory, ports, processor, service, unitfiles, units, wallclock
 from edged.doctor.finding import Finding, Severity, worst
 from edged.doctor.processor import Probe, Processor
 
@@ -161,20 +161,20 @@ def test_the_asking_user():
     assert access.judge_groups([asker(group="")])[0].severity == "info"
 
 
-def keys(**fields) -> list[tuple[str, str]]:
+def judged_keys(**fields) -> list[tuple[str, str]]:
     known = {"tcp": ["tcp://*:5555"], "insecure": False, "path": "/k", "there": True, "secret": 0o600, "clients": 2}
-    return said(access.judge_keys(access.Keys(**{**known, "bad": [], **fields})))
+    return said(keys.judge(keys.Keys(**{**known, "bad": [], **fields})))
 
 
 def test_keys():
-    assert keys() == [("ok", "one of this box, 2 of clients")]
-    assert keys(tcp=[]) == [("ok", "none needed: nothing listens on TCP")]
-    assert keys(secret=0o640) == [("error", "/k is 0640")]
-    assert keys(bad=["/c/a.key"]) == [("error", "others may write /c/a.key")]
-    assert keys(there=False, secret=None) == [("error", "tcp://*:5555 without keys")]
-    assert keys(there=False, secret=None, insecure=True) == [("warning", "tcp://*:5555 without keys")]
-    assert keys(clients=0) == [("warning", "no client has a key: nobody gets in over TCP")]
-    assert keys(secret=None) == [("unknown", "the keys may not be looked at")]
+    assert judged_keys() == [("ok", "one of this box, 2 of clients")]
+    assert judged_keys(tcp=[]) == [("ok", "none needed: nothing listens on TCP")]
+    assert judged_keys(secret=0o640) == [("error", "/k is 0640")]
+    assert judged_keys(bad=["/c/a.key"]) == [("error", "others may write /c/a.key")]
+    assert judged_keys(there=False, secret=None) == [("error", "tcp://*:5555 without keys")]
+    assert judged_keys(there=False, secret=None, insecure=True) == [("warning", "tcp://*:5555 without keys")]
+    assert judged_keys(clients=0) == [("warning", "no client has a key: nobody gets in over TCP")]
+    assert judged_keys(secret=None) == [("unknown", "the keys may not be looked at")]
 
 
 # ---- clock --------------------------------------------------------------------------------------------------------
@@ -263,6 +263,12 @@ def test_unit():
     assert unit(ActiveState="failed", Result="start-limit-hit") == [
         ("error", "the service has failed (start-limit-hit)")
     ]
+    assert unit(ActiveState="failed", Result="exit-code", ExecMainStatus="243") == [
+        ("error", "the service has failed (exit-code, status 243/CREDENTIALS)")
+    ]
+    again = unit(ActiveState="activating", SubState="auto-restart", Result="exit-code", ExecMainStatus="226")
+    assert again[0][0] == "error"
+    assert "226/NAMESPACE" in again[0][1]
     assert unit(ActiveState="inactive") == [("warning", "the service is inactive")]
     assert unit(UnitFileState="disabled") == [("warning", "the unit is disabled")]
     assert unit(NRestarts="17") == [("warning", "restarted 17 times")]
