@@ -272,6 +272,14 @@ def test_a_daemon_that_is_killed_leaves_no_worker_and_the_stream_goes_on(
 
 
 @pytest.mark.usefixtures("restarts")
+def test_an_operator_may_restart_it_many_times_in_a_minute(pi: Box) -> None:
+    """systemd counts good starts towards its limit, too, and beyond it takes the sockets down."""
+    for _ in range(8):
+        pi.run("systemctl", "restart", "edged")
+    assert [pi.show("ActiveState", unit=unit)["ActiveState"] for unit in UNITS] == ["active"] * len(UNITS)
+
+
+@pytest.mark.usefixtures("restarts")
 def test_a_stop_in_mid_stream_ends_it_with_its_type(pi: Box, good: str) -> None:
     pi.write(CONFIG, good.replace("  drain_s: 10", "  drain_s: 0.5"))
     pi.run("systemctl", "reload", "edged")
