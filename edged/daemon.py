@@ -140,6 +140,7 @@ class Daemon:
             transcripts=self._transcripts,
             journal=self._journal,
             guard=self._guard,
+            operators=self._operators,
             publish=self._system,
             wake=wakes.wake,
             log=log,

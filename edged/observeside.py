@@ -20,6 +20,7 @@ from edged.metricsside import MetricsSide
 from edged.observe import status
 from edged.observe.log import Log
 from edged.observe.metrics import Snapshot, buckets
+from edged.operatorside import OperatorSide
 from edged.system.trim import Trimmer
 from edged.transcriptside import TranscriptSide
 from edged.wire.endpoints import Endpoints
@@ -41,6 +42,7 @@ class ObserveSide:
         transcripts: TranscriptSide,
         journal: JournalSide,
         guard: GuardSide,
+        operators: OperatorSide,
         publish: Callable[[str, dict[str, Any]], None],
         wake: Callable[[], None],
         log: Log,
@@ -53,6 +55,7 @@ class ObserveSide:
         self._transcripts = transcripts
         self._journal = journal
         self._guard = guard
+        self._operators = operators
         self._publish = publish
         self._counters = counters
         self._next_health = time.monotonic()
@@ -88,7 +91,7 @@ class ObserveSide:
 
     def _facts(self, now: float) -> status.Facts:
         warnings = [*self._endpoints.warnings, *self._transcripts.warnings(), *self._journal.warnings()]
-        warnings += [*self._metrics.warnings(), *self._guard.warnings()]
+        warnings += [*self._metrics.warnings(), *self._guard.warnings(), *self._operators.warnings()]
         facts = self._worker.facts(now, warnings)
         return msgspec.structs.replace(
             facts,

@@ -5,6 +5,7 @@ The daemon's loop calls. The configuration is a small local file, read in the lo
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from edged.broker.broker import Broker
 from edged.config import Config
 from edged.errors import Code, ConfigError, WireError
 from edged.keyring import Keyring
+from edged.observe import unapplied
 from edged.observe.log import Log
 from edged.watchdog.change import Wish
 from edged.watchdog.line import Step
@@ -59,6 +61,12 @@ class OperatorSide:
         self._revoke = revoke
         self._announce = announce
         self._log = log
+        self._refusal = ""
+        self._kept: list[str] = []
+
+    def warnings(self) -> list[str]:
+        """What lies on the disk and is not in force, until it is, or is read again."""
+        return [*([self._refusal] if self._refusal else []), *map(unapplied.kept, self._kept)]
 
     def asked(self, verb: Verb, now: float) -> dict[str, Any]:
         """The reply's fields. Raises WireError."""
@@ -79,11 +87,17 @@ class OperatorSide:
         except ConfigError as error:
             self._log.error("configuration_refused", error=str(error))
             self._announce("configuration_refused")  # not why: the error holds what was found there
+            self._refused(error)
+
+    def _refused(self, error: ConfigError) -> None:
+        self._refusal = unapplied.refusal(error, time.strftime("%H:%M"))
 
     def _configuration(self, now: float, *, apply: bool) -> dict[str, Any]:
         try:
             config, keys = self._read()
         except ConfigError as error:
+            if apply:
+                self._refused(error)
             raise WireError(Code.BAD_REQUEST, str(error)) from None
         fields: dict[str, Any] = {"config": config.path, "applied": apply}
         if self._endpoints.differ(config):
@@ -102,17 +116,21 @@ class OperatorSide:
         """Only client keys change while it runs."""
         if (None if keys is None else keys.public) != self._endpoints.public_key:
             self._log.warning("server_key_unchanged", why="the key of the box changes at a restart only")
+            self._kept.append("the server key")
         if keys is not None and self._endpoints.rekey(keys):
             self._log.warning("keys_revoked", why="their connections are cut")
             self._revoke(now)
 
     def _configure(self, config: Config, keys: Keyring | None, now: float) -> bool:
         """Whether the worker is replaced for it."""
+        self._refusal, self._kept = "", []
         if self._endpoints.differ(config):
             self._log.warning("listen_unchanged", why="endpoints change at a restart only")
+            self._kept.append("listen or runtime_dir")
             config = msgspec.structs.replace(config, listen=self._config.listen, runtime_dir=self._config.runtime_dir)
         if (config.journal, config.state_dir) != (self._config.journal, self._config.state_dir):
             self._log.warning("journal_unchanged", why="journal and state_dir change at a restart only")
+            self._kept.append("journal or state_dir")
             config = msgspec.structs.replace(config, journal=self._config.journal, state_dir=self._config.state_dir)
         self._config = config
         name = self._watch.wanted

@@ -12,6 +12,7 @@ from edged import places
 from edged.doctor import finding, strangers
 from edged.doctor.box import Box
 from edged.doctor.finding import Finding
+from edged.doctor.manager import SERVICE
 from edged.keyring import SECRET_SUFFIX, SUFFIX
 
 NAME: Final = "keys"
@@ -35,6 +36,7 @@ class Keys(Struct, frozen=True):
     bad: list[str]  # client files that others may write
     strange: list[str] = []  # … and those that belong to somebody else
     secrets: bool = False  # secret keys lie among them
+    old: bool = False  # systemd handed over another key than the one that lies there now
     replaceable: list[Finding] = []  # directories where others may put keys of their own
 
 
@@ -57,7 +59,15 @@ def check(box: Box) -> list[Finding]:
     except OSError:
         pass
     insecure, told = box.config.security.allow_insecure_tcp, strangers.told(NAME, found)
-    return judge(Keys(tcp, insecure, path, there, secret, names, bad, strange, secrets, told))
+    return judge(Keys(tcp, insecure, path, there, secret, names, bad, strange, secrets, _old(box, path), told))
+
+
+def _old(box: Box, path: str) -> bool:
+    """By the public halves, which lie beside the secrets; only root may see them. The service was given its copy when
+    it was started, and cannot know."""
+    given = box.text(f"run/credentials/{SERVICE}/{places.CREDENTIAL.removesuffix(SECRET_SUFFIX)}{SUFFIX}")
+    there = box.text(f"{path.removesuffix(SECRET_SUFFIX)}{SUFFIX}")
+    return given is not None and there is not None and given != there
 
 
 def _clients(box: Box, directory: str, known: frozenset[int]) -> tuple[int | None, list[str], list[str], bool]:
@@ -89,6 +99,10 @@ def judge(keys: Keys) -> list[Finding]:
         why = "whoever owns a key file lets in whom they like"
         what = f"of somebody else: {', '.join(keys.strange)}"
         out.append(finding.error(NAME, what, why, "sudo chown root:edged FILE; sudo chmod 0644 FILE"))
+    if keys.old:
+        what = "the key of the box was changed after the service was started"
+        why = "the one before is in force: clients that know the new one only are not let in"
+        out.append(finding.warning(NAME, what, why, "sudo systemctl restart edged"))
     if keys.secrets:
         why = "they belong on the clients' devices and nowhere else"
         out.append(finding.warning(NAME, "secret keys lie among those of the clients", why, "remove the *.key_secret"))

@@ -108,6 +108,8 @@ def _requests(status: Mapping[str, Any], snapshot: Snapshot) -> Iterator[Family]
     yield Family("edged_time_to_first_token_seconds", "histogram", text, buckets=snapshot.first_token)
     text = "Between one token of a request and the next."
     yield Family("edged_token_interval_seconds", "histogram", text, buckets=snapshot.interval)
+    text = "Tokens of prompts that were read, also for requests that have not ended."
+    yield _counter("edged_prefill_tokens_total", text, counters.get("prefill_tokens", 0))
     text = "Tokens of prompts of ended requests."
     yield _counter("edged_prompt_tokens_total", text, counters.get("prompt_tokens", 0))
     text = "Of these, tokens that had been read before."
@@ -115,7 +117,7 @@ def _requests(status: Mapping[str, Any], snapshot: Snapshot) -> Iterator[Family]
     yield _counter("edged_completion_tokens_total", "Tokens written.", counters.get("tokens", 0))
     text = "Per request, average over the last few."
     yield _gauge("edged_tokens_per_second", text, status["speed"]["tokens_per_second"])
-    named = ("tokens", "accepted", "prompt_tokens", "cached_tokens")
+    named = ("tokens", "accepted", "prompt_tokens", "cached_tokens", "prefill_tokens")
     rest = {name: n for name, n in counters.items() if name not in named and not name.startswith(_PREFIXES)}
     text = "What else is counted: malformed, rejected, tainted, orphans, carried, bugs and others of `status`."
     yield Family("edged_incidents_total", "counter", text, ("kind",), _by_label(rest))

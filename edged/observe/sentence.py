@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from edged.observe import unapplied
+
 
 def sentence(status: Mapping[str, Any]) -> str:
     """`ready, level normal, qwen2.5-0.5b-instruct (profile default), 2 running, 1 waiting, 61.5 °C`."""
@@ -18,4 +20,6 @@ def sentence(status: Mapping[str, Any]) -> str:
     waiting = status["queue"]["length"]
     said += [f"{status['queue']['accepted'] - waiting} running, {waiting} waiting"]
     celsius = watchdog.get("readings", {}).get("temperature_c")
+    refused = unapplied.short(status["warnings"])
+    said += [refused] if refused else []
     return ", ".join(said + ([f"{celsius:.1f} °C"] if celsius is not None else []))

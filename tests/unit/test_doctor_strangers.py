@@ -63,6 +63,17 @@ def test_a_client_s_key_of_a_stranger(keyed):
     assert checks(keyed, "keys")[0][:2] == ("error", f"of somebody else: /etc/edged/clients/a.key (user {STRANGER})")
 
 
+def test_a_key_of_the_box_that_is_not_in_force(keyed):
+    """systemd handed a copy over at the start."""
+    keyed.put("etc/edged/keys/server.key", "one\n")
+    keyed.put("run/credentials/edged.service/keys_server.key", "one\n")
+    assert checks(keyed, "keys")[0][0] == "ok"
+    keyed.put("etc/edged/keys/server.key", "another\n")
+    said = checks(keyed, "keys")
+    assert [one[0] for one in said] == ["warning"]
+    assert said[0][2] == "sudo systemctl restart edged"
+
+
 def test_secrets_among_the_keys_of_clients(keyed):
     keyed.put("etc/edged/clients/a.key_secret", mode=0o600)
     assert checks(keyed, "keys")[0][:2] == ("warning", "secret keys lie among those of the clients")

@@ -43,6 +43,7 @@ def everything() -> list[Family]:
     rig = Rig()
     verdict = Policy(Watchdog()).observe(READINGS, 0.0)
     rig.lives.pace.counters.update({"accepted": 3, "finished_stop": 2, "failed_worker_lost": 1, "refused_busy": 4})
+    rig.lives.pace.counters["prefill_tokens"] = 70
     rig.lives.pace.first_token.add(0.3)
     rig.lives.pace.tokens_per_second = 9.5
     known = facts(
@@ -65,6 +66,7 @@ def test_figures():
     assert samples("edged_requests_total") == {("stop",): 2, ("worker_lost",): 1}
     assert samples("edged_requests_refused_total") == {("busy",): 4}
     assert samples("edged_incidents_total") == {("malformed",): 3}
+    assert samples("edged_prefill_tokens_total") == {(): 70}
     assert samples("edged_worker_ends_total") == {("SIGSEGV",): 1, ("heat",): 2}
     assert samples("edged_temperature_celsius") == {("cpu-thermal",): 51.5}
     assert samples("edged_throttled") == {(): 1}

@@ -112,6 +112,29 @@ def test_a_daemon_that_went_away():
     assert box.fine.of(SERIES[0])[-30] is not None  # what was before stands
 
 
+@pytest.mark.parametrize("seconds", [1, 20, 400])
+def test_how_a_daemon_stands_that_went_away_is_not_known(seconds):
+    """What was known of it is history: in the plots, and nowhere as what is now."""
+    well = {"watchdog": {"level": "normal", "heat": "normal", "memory": "normal", "readings": {}}}
+    there = look(status=(look().status or {}) | well)
+    assert any(line.startswith("level normal") for line in shown(seen(there)))
+    gone = [Look(at=NOW + second, why="nobody listens at x") for second in range(1, seconds + 1)]
+    lines = shown(seen(there, *gone), columns=100)
+    assert "level ?" in lines
+    assert not any(line.startswith("level normal") or "w" * 20 in line for line in lines)
+    (plot,) = [line for line in lines if line.startswith("level ") and line != "level ?"] or ["unknown"]
+    assert "? (was" in plot or "unknown" in plot
+
+
+@pytest.mark.parametrize("columns", [20, 40, 80, 200])
+def test_the_help_is_whole(columns):
+    lines = shown(seen(), Ui(help=True), columns, 60)
+    assert max(map(len, lines)) <= columns
+    said = " ".join(" ".join(lines).split())
+    for end in ("the box asleep).", "tokens of prompts read.", "and back", "asks first"):
+        assert end in said
+
+
 def test_before_the_first_look():
     assert shown(Box())[0] == "looking …"
 

@@ -261,6 +261,9 @@ def test_one_bad_file_changes_nothing(box: Daemon, keys: Keys) -> None:
     assert error["code"] == "bad_request"
     assert f"{keys.clients}/bad.key:2: security.clients_dir: expected public-key" in error["message"]
     with box.operator() as operator:
+        told = [one for one in operator.call(op="status")["warnings"] if "was refused" in one]
+        assert len(told) == 1, "and `status` says it to everybody"
+        assert "bad.key" not in told[0], "without the caller's name"
         assert "bad.key:2" in operator.call(op="config", action="check")["error"]["message"]
     box.process.send_signal(signal.SIGHUP)
     until(lambda: "configuration_refused" in box.log.read_text(), "the refusal")
@@ -310,6 +313,9 @@ def test_the_key_of_the_box_changes_at_a_restart(box: Daemon, keys: Keys) -> Non
     keys.write_server(pair())
     apply(box)
     assert "server_key_unchanged" in box.log.read_text()
+    with box.operator() as operator:
+        told = operator.call(op="status")["warnings"]
+        assert any(one.startswith("the server key on the disk is another than the one in force") for one in told)
     assert not silent(box, keys.request, **curve(keys.ada, old.public))
     box.stop()
     box.start()

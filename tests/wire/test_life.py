@@ -341,7 +341,9 @@ def test_the_journal_stays_where_it_is_until_a_restart(daemon: Daemon) -> None:
     until(lambda: "configuration_applied" in daemon.log.read_text(), "the new configuration")
     assert "journal_unchanged" in daemon.log.read_text()
     with daemon.client() as client:
-        assert client.call(op="status")["journal"]["mode"] == "ram"
+        told = client.call(op="status")
+        assert told["journal"]["mode"] == "ram"
+        assert any(one.startswith("journal or state_dir on the disk is another") for one in told["warnings"])
     assert not (daemon.directory / "elsewhere").exists()
 
 
@@ -352,7 +354,16 @@ def test_sighup_applies_all_or_nothing(tmp_path: Path) -> None:
         box.config.write_text("limits: {waiters: 3}\nbogus: 1\n")
         box.process.send_signal(signal.SIGHUP)
         until(lambda: "configuration_refused" in box.log.read_text(), "the refusal")
-        assert client.call(op="status")["limits"]["waiters"] == 8
+        told = client.call(op="status")
+        assert told["limits"]["waiters"] == 8
+        warned = [one for one in told["warnings"] if one.startswith("the configuration of ")]
+        assert len(warned) == 1
+        assert (
+            f"was refused: {box.config}: bogus: expected a key of config.yaml; the one before is in force" in warned[0]
+        )
+        box.write_config()
+        box.process.send_signal(signal.SIGHUP)
+        box.wait_status(lambda s: not s["warnings"], "the warning to go")
         box.settings["limits"] = {"waiters": 3, "drain_s": 0.2}
         box.write_config()
         box.process.send_signal(signal.SIGHUP)

@@ -37,20 +37,21 @@ def grid(rows: Rows, columns: int, marks: str) -> Grid:
     return Grid(-(-rows.count // per), per, marks, bool(said))
 
 
-def charts(rows: Rows, at: Grid, heights: dict[str, int], *, axis: bool) -> Iterator[Text]:
+def charts(rows: Rows, at: Grid, heights: dict[str, int], *, axis: bool, away: bool = False) -> Iterator[Text]:
+    """`away`: nothing answers, so that nothing is known of now, however wide the newest cell is."""
     for series in PLOTS:
         if series.column in heights:
-            yield from _chart(rows, series, at, heights[series.column])
+            yield from _chart(rows, series, at, heights[series.column], away=away)
     if axis:
         begin = f"{rows.count * rows.interval_s // 60} min ago"
         yield Text(f"{'':<{TITLE}}{begin}{'now':>{max(4, at.cells - len(begin))}}", style="dim", no_wrap=True)
 
 
-def _chart(rows: Rows, series: Series, at: Grid, height: int) -> Iterator[Text]:
+def _chart(rows: Rows, series: Series, at: Grid, height: int, *, away: bool) -> Iterator[Text]:
     drawn = folded(rows.of(series), rows.last, at.per, at.cells, series.fold)
     low, high = bounds(series, drawn)
     lines = plot(drawn, low, high, height, at.marks)
-    words = f"  {summary(series, drawn)}" if at.said else ""
+    words = f"  {summary(series, [*drawn, None] if away else drawn)}" if at.said else ""
     for index, line in enumerate(lines):
         last = index == height - 1
         top = f"{high:>{TITLE - 1}.{0 if high >= 10 else 1}f}" if not index else ""

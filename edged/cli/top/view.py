@@ -13,6 +13,7 @@ from edged.cli import glance
 from edged.cli.happened import local
 from edged.cli.output import one_line
 from edged.cli.past import known
+from edged.cli.terminal import wrapped
 from edged.cli.top.box import Box
 from edged.cli.top.charts import charts, grid
 from edged.cli.top.keys import Ui
@@ -22,13 +23,15 @@ from edged.cli.top.shares import PLOTS, share
 STATES: Final = {"ready": "green", "unavailable": "red"}
 
 KEYS: Final = "q quit  p pause  h hour/minutes  j/k choose  c cancel  ? help"
+KEY: Final = 13
+"""Columns for the keys of the help."""
 HELP: Final = (
-    "q            quit (Ctrl-C too)",
-    "p, space     stop the picture, go on",
-    "h            the last hour instead of the last five minutes, and back",
-    "j k, arrows  choose a request",
-    "c            cancel the chosen request; asks first",
-    "?            this help; any key leaves it",
+    ("q", "quit (Ctrl-C too)"),
+    ("p, space", "stop the picture, go on"),
+    ("h", "the last hour instead of the last five minutes, and back"),
+    ("j k, arrows", "choose a request"),
+    ("c", "cancel the chosen request; asks first"),
+    ("?", "this help; any key leaves it"),
     "",
     "Plots: a blank is a gap: nothing was seen then (the daemon was down or stopped, the box asleep).",
     "level: normal, warm, hot, critical. slots: requests being written. prompt/s: tokens of prompts read.",
@@ -43,13 +46,15 @@ class Size(Struct, frozen=True):
 def picture(box: Box, ui: Ui, size: Size, marks: str, now: float) -> Sequence[RenderableType]:
     """At most `size.rows` rows."""
     if ui.help:
-        return [Text(line, no_wrap=True) for line in HELP][: size.rows]
+        return [Text(line, no_wrap=True) for line in _help(size.columns)][: size.rows]
     rows = box.coarse if ui.hour else box.fine
     there = [series for series in PLOTS if known(rows.of(series))]
     head = list(_head(box, size.columns, now))[: max(1, size.rows // 4)]
     shares = share(size.rows - len(head) - 1, there, 1 if box.hidden else len(box.requests), len(box.events))
     parts: list[RenderableType] = [*head]
-    parts += charts(rows, grid(rows, size.columns, marks), shares.plots, axis=bool(shares.axis))
+    parts += charts(
+        rows, grid(rows, size.columns, marks), shares.plots, axis=bool(shares.axis), away=box.away_since is not None
+    )
     if shares.requests:
         parts += requests(box, ui, shares.requests)
     if shares.events:
@@ -57,6 +62,16 @@ def picture(box: Box, ui: Ui, size: Size, marks: str, now: float) -> Sequence[Re
     used = len(head) + sum(shares.plots.values()) + shares.axis + shares.requests + shares.events
     parts += [Text("")] * max(0, size.rows - used - 1)
     return [*parts, *_foot(ui)]
+
+
+def _help(columns: int) -> Iterator[str]:
+    """Wrapped; what belongs to a key stays behind it."""
+    for line in HELP:
+        key, text = line if isinstance(line, tuple) else ("", line)
+        hung = KEY if key and columns >= 2 * KEY else 0
+        first, *rest = wrapped(text if hung or not key else f"{key}: {text}", columns - hung)
+        yield f"{key:<{hung}}{first}" if hung else first
+        yield from (f"{'':<{hung}}{more}" for more in rest)
 
 
 def _head(box: Box, columns: int, now: float) -> Iterator[Text]:
@@ -78,6 +93,9 @@ def _head(box: Box, columns: int, now: float) -> Iterator[Text]:
         first, *rest = facts
         words = Text.assemble((one_line(first), style), "  ", one_line("  ".join(filter(None, rest))))
         yield _with_clock(words, clock, columns)
+    else:  # how it stood is history: the plots have it
+        yield Text("level ?", style="red")
+        return
     level = said.get("level", "")
     board = said.get("board", "")
     colour = "" if level.startswith("normal") or not level else "yellow" if level.startswith("warm") else "red"
