@@ -1,4 +1,4 @@
-"""`make install WHEELS=` from a real wheelhouse, on both releases of Debian. `make wheelhouse` comes first."""
+"""`make install WHEELS=` from a real wheelhouse, on Debian 12 and 13. `make wheelhouse` comes first."""
 
 from __future__ import annotations
 
