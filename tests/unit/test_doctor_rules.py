@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import shutil
 import subprocess
 import time
@@ -11,9 +12,23 @@ import time
 import pytest
 
 from edged import config
-from edged.doctor import access, box, finding, keys, memory, ports, processor, service, unitfiles, units, wallclock
+from edged.doctor import (
+    access,
+    box,
+    finding,
+    keys,
+    limits,
+    memory,
+    ports,
+    processor,
+    service,
+    unitfiles,
+    units,
+    wallclock,
+)
 from edged.doctor.finding import Finding, Severity, worst
 from edged.doctor.processor import Probe, Processor
+from edged.system import asker as who
 
 NEEDS_CC = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
@@ -145,9 +160,9 @@ def test_enabled_before_it_is_disabled():
 
 
 def asker(**fields) -> access.Asker:
-    return access.Asker(
-        **{"name": "pi", "root": False, "socket": "request", "group": "edged", "allowed": False, **fields}
-    )
+    group = fields.get("group", "edged")
+    known = {"name": "pi", "root": False, "socket": "request", "group": group, "allowed": False}
+    return access.Asker(**{**known, "join": f"sudo adduser pi {group}", **fields})
 
 
 def test_the_asking_user():
@@ -178,6 +193,39 @@ def test_keys():
 
 
 # ---- clock --------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_sets_the_clock(tmp_path):
+    """timesyncd is a package of its own in Debian: set-ntp alone fails."""
+    for there, words in ((True, "sudo timedatectl"), (False, "nothing sets it: sudo apt install systemd-timesyncd")):
+        (found,) = wallclock.judge(wallclock.Clock(2e9, False, True, there))
+        assert found.do.startswith(words)
+    card = box.Box(config.load(None), str(tmp_path))
+    assert not wallclock._service(card)
+    (tmp_path / "usr/lib/systemd/system").mkdir(parents=True)
+    (tmp_path / "usr/lib/systemd/system/chrony.service").write_text("")
+    assert wallclock._service(card)
+
+
+def test_a_model_that_may_only_not_be_read():
+    assert memory.judge_room([], 1 << 30, None, hidden=True)[0].severity == "unknown"
+    assert said(memory.judge_room([], 1 << 30, None)) == [
+        ("info", "1,074 MB in all; there is no model to compare it with")
+    ]
+
+
+def test_who_asks_by_name(monkeypatch):
+    """Not by $USER, which may be unset, or another's."""
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    monkeypatch.setenv("USER", "liar")
+    assert who.name() == pwd.getpwuid(os.getuid()).pw_name
+    assert who.join("edged") == f"sudo adduser {who.name()} edged"
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    monkeypatch.setenv("SUDO_UID", str(pwd.getpwnam("daemon").pw_uid))
+    assert who.name() == "daemon"
+    monkeypatch.setattr(os, "getuid", lambda: 4242)
+    assert who.name() == ""
+    assert who.join("edged") == "sudo useradd --uid 4242 NAME; sudo adduser NAME edged"
 
 
 def test_clock():
@@ -275,7 +323,10 @@ def test_unit():
     assert unit(NeedDaemonReload="yes") == [("warning", "the unit file was changed")]
 
 
-GOOD = ["OOMPolicy=continue", "RuntimeDirectoryPreserve=yes", "LimitCORE=0", "TimeoutStopSec=30"]
+GOOD = [
+    *("OOMPolicy=continue", "RuntimeDirectoryPreserve=yes", "LimitCORE=0", "TimeoutStopSec=30"),
+    "Restart=on-failure",
+]
 
 
 @pytest.mark.parametrize(
@@ -283,6 +334,9 @@ GOOD = ["OOMPolicy=continue", "RuntimeDirectoryPreserve=yes", "LimitCORE=0", "Ti
     [
         ("PrivateUsers=yes", "error", "PrivateUsers=yes"),
         ("ProcSubset=pid", "error", "ProcSubset=pid"),
+        ("Restart=no", "warning", "no Restart=on-failure"),
+        ("Restart=", "warning", "no Restart=on-failure"),
+        ("Restart=on-success", "warning", "no Restart=on-failure"),
         ("OOMPolicy=stop", "warning", "no OOMPolicy=continue"),
         ("SystemCallFilter=~@privileged @resources", "warning", "SystemCallFilter=~@resources"),
         ("TimeoutStopSec=15s", "warning", "TimeoutStopSec=15"),
@@ -298,6 +352,37 @@ def test_settings_that_do_not():
     assert units.judge_settings(lines, 20.0, "/var/lib/m.gguf")[0].severity == "ok"
     found = units.judge_settings([*lines, "ProtectHome=yes"], 20.0, "/home/pi/m.gguf")
     assert said(found) == [("error", "model.path is /home/pi/m.gguf")]
+
+
+BIG = memory.Wanted("default", 300 << 20, 400 << 20)
+SMALL = memory.Wanted("small", 100 << 20, 150 << 20)
+
+
+@pytest.mark.parametrize(
+    ("line", "severity"),
+    [
+        ("MemoryMax=100M", "error"),
+        ("MemoryMax=300M", "warning"),  # the smaller profile has room
+        ("MemoryMax=10%", "warning"),
+        ("MemoryHigh=314572800", "warning"),
+        ("LimitAS=200M:infinity", "warning"),
+        ("TasksMax=8", "warning"),
+        ("LimitNOFILE=256:4096", "warning"),
+        *((fine, "") for fine in ("MemoryMax=1G", "MemoryMax=1.5G", "MemoryMax=infinity", "MemoryMax=")),
+        *(
+            (fine, "")
+            for fine in ("MemoryMax=80%", "LimitNOFILE=4096", "TasksMax=infinity", "MemoryMax=50 %%", "TasksMax=4915")
+        ),
+    ],
+)
+def test_limits_below_what_is_needed(line, severity):
+    found = limits.judge([line], [BIG, SMALL], 2 << 30)
+    assert [one.severity for one in found] == [severity] * bool(severity)
+    assert all(one.what.startswith(line.partition(":")[0]) and one.do for one in found)
+
+
+def test_limits_of_a_model_that_is_not_known():
+    assert limits.judge(["MemoryMax=1M"], [], None) == []
 
 
 def test_lines_of_a_unit():
