@@ -17,7 +17,6 @@ from edged.doctor import (
     box,
     finding,
     keys,
-    limits,
     memory,
     ports,
     processor,
@@ -352,37 +351,6 @@ def test_settings_that_do_not():
     assert units.judge_settings(lines, 20.0, "/var/lib/m.gguf")[0].severity == "ok"
     found = units.judge_settings([*lines, "ProtectHome=yes"], 20.0, "/home/pi/m.gguf")
     assert said(found) == [("error", "model.path is /home/pi/m.gguf")]
-
-
-BIG = memory.Wanted("default", 300 << 20, 400 << 20)
-SMALL = memory.Wanted("small", 100 << 20, 150 << 20)
-
-
-@pytest.mark.parametrize(
-    ("line", "severity"),
-    [
-        ("MemoryMax=100M", "error"),
-        ("MemoryMax=300M", "warning"),  # the smaller profile has room
-        ("MemoryMax=10%", "warning"),
-        ("MemoryHigh=314572800", "warning"),
-        ("LimitAS=200M:infinity", "warning"),
-        ("TasksMax=8", "warning"),
-        ("LimitNOFILE=256:4096", "warning"),
-        *((fine, "") for fine in ("MemoryMax=1G", "MemoryMax=1.5G", "MemoryMax=infinity", "MemoryMax=")),
-        *(
-            (fine, "")
-            for fine in ("MemoryMax=80%", "LimitNOFILE=4096", "TasksMax=infinity", "MemoryMax=50 %%", "TasksMax=4915")
-        ),
-    ],
-)
-def test_limits_below_what_is_needed(line, severity):
-    found = limits.judge([line], [BIG, SMALL], 2 << 30)
-    assert [one.severity for one in found] == [severity] * bool(severity)
-    assert all(one.what.startswith(line.partition(":")[0]) and one.do for one in found)
-
-
-def test_limits_of_a_model_that_is_not_known():
-    assert limits.judge(["MemoryMax=1M"], [], None) == []
 
 
 def test_lines_of_a_unit():
