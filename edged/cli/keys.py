@@ -18,6 +18,7 @@ from edged.cli.table import Column, table
 from edged.cli.terminal import width
 from edged.errors import EXIT_CONFIG, ConfigError
 from edged.keyfile import KeyFile, KeyPriority
+from edged.keyring import SECRET_SUFFIX
 from edged.keystore import KeyStore, KeyStoreError, Made, make_pair, new_pair
 
 EXITS = (
@@ -271,7 +272,8 @@ def show_public(session: Session, /, name: str | None, directory: str | None, *,
             own = keys.server_public(upcoming=upcoming)
             if own is None:
                 option = " --next" if upcoming else ""
-                raise KeyStoreError(f"there is no {keys.server}: `edgectl keys server{option}` makes it")
+                path = keys.server_file(SECRET_SUFFIX, upcoming=upcoming)
+                raise KeyStoreError(f"there is no {path}: `edgectl keys server{option}` makes it")
             found = [own.public]
         else:
             found = [entry.file.public for entry in keys.of(name)]

@@ -8,6 +8,7 @@ import socket
 import stat
 
 from edged import config, places
+from edged.system import asker
 
 SYSTEM_DIR = "/run/edged"
 """Where the systemd unit's daemon listens; its $RUNTIME_DIRECTORY is not in an operator's environment."""
@@ -117,4 +118,4 @@ def _refused(path: str) -> bool:
 
 def _not_allowed(path: str) -> str:
     group = "edged-admin" if path.endswith("/control.sock") else "edged"
-    return f"no permission for {path}: your user must be in the socket's group (`sudo adduser $USER {group}`)"
+    return f"no permission for {path}: your user must be in the socket's group (`{asker.join(group)}`)"

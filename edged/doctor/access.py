@@ -13,6 +13,7 @@ from msgspec import Struct
 from edged.doctor import finding, keys, owners, strangers, unitfiles
 from edged.doctor.box import Box
 from edged.doctor.finding import Finding
+from edged.system import asker
 
 PERMISSIONS: Final = "permissions"
 GROUPS: Final = "groups"
@@ -134,7 +135,7 @@ def judge_permissions(
 
 
 class Asker(Struct, frozen=True):
-    """`member`: the group file says so; `now`: this login has it. `group` "": no such socket."""
+    """`member`: the group file says so. `group` "": no such socket. `join`: how to get into it."""
 
     name: str
     root: bool
@@ -142,12 +143,13 @@ class Asker(Struct, frozen=True):
     group: str
     allowed: bool
     member: bool = False
+    join: str = ""
 
 
 def check_groups(box: Box) -> list[Finding]:
     if not box.here:
         return [finding.info(GROUPS, "who may ask is looked at on the box itself")]
-    name = os.environ.get("SUDO_USER") or os.environ.get("USER") or str(os.getuid())
+    name = asker.name() or f"user {asker.uid()}"
     sockets = {"request": box.config.request_endpoints[0], "control": box.config.control_endpoint}
     ends = {socket: box.endpoint(socket, endpoint) for socket, endpoint in sockets.items()}
     askers = [_asker(box, name, socket, end.removeprefix("ipc://")) for socket, end in ends.items() if "ipc:" in end]
@@ -164,27 +166,27 @@ def _asker(box: Box, name: str, socket: str, path: str) -> Asker:
         gid = os.stat(os.path.dirname(path)).st_gid
     group = owners.group_name(box, gid)
     member = gid in owners.members(box, name)
-    return Asker(name, root, socket, group, allowed=os.access(path, os.W_OK), member=member)
+    return Asker(name, root, socket, group, allowed=os.access(path, os.W_OK), member=member, join=asker.join(group))
 
 
 def judge_groups(askers: list[Asker]) -> list[Finding]:
-    there = [asker for asker in askers if asker.group]
+    there = [one for one in askers if one.group]
     if not there:
         return [finding.info(GROUPS, "there are no sockets: the service does not run")]
     out = []
-    for asker in there:
-        if asker.allowed:
+    for one in there:
+        if one.allowed:
             continue
-        who = f"{asker.name} may not use the {asker.socket} socket"
-        make = finding.warning if asker.socket == "request" else finding.info
-        why = "needed to ask" if asker.socket == "request" else "only operators need it: drain, reload, requests"
-        if asker.member:
-            out.append(make(GROUPS, f"{who} yet", f"in group {asker.group} since this login began", "log in anew"))
+        who = f"{one.name} may not use the {one.socket} socket"
+        make = finding.warning if one.socket == "request" else finding.info
+        why = "needed to ask" if one.socket == "request" else "only operators need it: drain, reload, requests"
+        if one.member:
+            out.append(make(GROUPS, f"{who} yet", f"in group {one.group} since this login began", "log in anew"))
         else:
-            out.append(make(GROUPS, who, why, f"sudo adduser {asker.name} {asker.group}, then log in anew"))
+            out.append(make(GROUPS, who, why, f"{one.join}, then log in anew"))
     if out:
         return out
     if there[0].root:
-        groups = " and ".join(dict.fromkeys(asker.group for asker in there))
+        groups = " and ".join(dict.fromkeys(one.group for one in there))
         return [finding.ok(GROUPS, f"root may use the sockets; others need group {groups}")]
     return [finding.ok(GROUPS, f"{there[0].name} may use the sockets")]

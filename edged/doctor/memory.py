@@ -19,6 +19,7 @@ from edged.doctor.box import Box
 from edged.doctor.finding import Finding
 from edged.errors import ModelFileError
 from edged.models import room
+from edged.places import absent
 from edged.system import gguf, memory, need, smallfile
 
 CGROUP: Final = "cgroup-memory"
@@ -151,10 +152,22 @@ class Wanted(Struct, frozen=True):
 
 
 def check_room(box: Box) -> list[Finding]:
-    wanted = [one for profile in box.config.profiles if (one := _wanted(box, box.config, profile)) is not None]
+    wanted = all_wanted(box)
+    paths = {profile.model or box.config.model.path for profile in box.config.profiles}
+    hidden = any(not absent(box.path(path)) and not os.access(box.path(path), os.R_OK) for path in paths)
     serving = isinstance(box.ask("ping"), dict)
     available = None if serving or not box.here else memory.available_bytes(box.root)
-    return judge_room(wanted, memory.total_bytes(box.root), available)
+    return judge_room(wanted, memory.total_bytes(box.root), available, hidden=hidden)
+
+
+def all_wanted(box: Box) -> list[Wanted]:
+    """Of the profiles whose model file tells, the best first."""
+    return [one for profile in box.config.profiles if (one := _wanted(box, box.config, profile)) is not None]
+
+
+def total(box: Box) -> int | None:
+    """Of the board, in bytes."""
+    return memory.total_bytes(box.root)
 
 
 def _wanted(box: Box, config: Config, profile: Profile) -> Wanted | None:
@@ -167,10 +180,15 @@ def _wanted(box: Box, config: Config, profile: Profile) -> Wanted | None:
     return Wanted(profile.name, header.file_bytes, need.estimate(header, kv_type=profile.kv_type, **shape))
 
 
-def judge_room(wanted: list[Wanted], total: int | None, available: int | None) -> list[Finding]:
-    """`available` None: the model may be in memory already."""
+def judge_room(
+    wanted: list[Wanted], total: int | None, available: int | None, *, hidden: bool = False
+) -> list[Finding]:
+    """`available` None: the model may be in memory already. `hidden`: there is one that may not be read."""
     if total is None:
         return [finding.unknown(ROOM, "the kernel does not say how much memory there is", do="mount /proc")]
+    if not wanted and hidden:
+        what = f"{room.mb(total)} in all; the model may not be read by this user"
+        return [finding.unknown(ROOM, what, do="sudo edgectl doctor")]
     if not wanted:
         return [finding.info(ROOM, f"{room.mb(total)} in all; there is no model to compare it with")]
     out = []

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from edged.doctor import finding, manager, needs, unitfiles
+from edged.doctor import finding, limits, manager, memory, needs, unitfiles
 from edged.doctor.box import Box
 from edged.doctor.finding import Finding
 
@@ -197,6 +197,12 @@ RULES: Final = (
         "SystemCallFilter=sched_setaffinity setpriority",
     ),
     Rule(
+        _other("Restart", "on-failure", "always", "on-abnormal"),
+        "no Restart=on-failure",
+        "a daemon that ends or hangs stays away until somebody starts it",
+        "Restart=on-failure",
+    ),
+    Rule(
         _other("OOMPolicy", "continue"),
         "no OOMPolicy=continue",
         "when the kernel kills the worker for memory, systemd stops the whole service",
@@ -221,8 +227,9 @@ def check_settings(box: Box) -> list[Finding]:
     ours = [text for path, text in unitfiles.texts(box).items() if manager.SERVICE in path]
     lines = [line for text in ours for line in unitfiles.settings(text)]
     need_s = box.config.limits.drain_s + box.config.cache.save_s + SPARE_S
-    missing = needs.missing(box, lines) if box.installed else []
-    return missing + judge_settings(lines, need_s, box.config.model_path, fine=not missing)
+    wrong = needs.missing(box, lines) if box.installed else []
+    wrong += limits.judge(lines, memory.all_wanted(box), memory.total(box)) if lines else []
+    return wrong + judge_settings(lines, need_s, box.config.model_path, fine=not wrong)
 
 
 def judge_settings(lines: list[str], stop_s: float, model: str, *, fine: bool = True) -> list[Finding]:

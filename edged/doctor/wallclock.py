@@ -14,6 +14,7 @@ from msgspec import Struct
 from edged.doctor import finding
 from edged.doctor.box import Box
 from edged.doctor.finding import Finding
+from edged.doctor.manager import PLACES
 
 NAME: Final = "clock"
 
@@ -21,6 +22,8 @@ RELEASED: Final = 1_735_689_600
 """2025-01-01: no clock that is set shows less."""
 
 SYNCED: Final = "run/systemd/timesync/synchronized"
+SERVICES: Final = ("systemd-timesyncd", "chrony", "chronyd", "ntpsec", "ntp", "ntpd", "openntpd")
+"""What may set the clock, as the distributions call it. systemd-timesyncd is a package of its own in Debian."""
 _STATUS_AT: Final = 40  # of struct timex on 64-bit Linux
 _UNSYNCED: Final = 0x40  # STA_UNSYNC
 
@@ -31,11 +34,16 @@ class Clock(Struct, frozen=True):
     now: float | None
     synced: bool | None
     rtc: bool
+    service: bool = True  # something is installed that sets it
 
 
 def check(box: Box) -> list[Finding]:
     synced = True if box.exists(SYNCED) else _kernel_says() if box.here else None
-    return judge(Clock(time.time() if box.here else None, synced, bool(box.glob("sys/class/rtc/rtc*"))))
+    return judge(Clock(time.time() if box.here else None, synced, bool(box.glob("sys/class/rtc/rtc*")), _service(box)))
+
+
+def _service(box: Box) -> bool:
+    return any(box.exists(f"{place}/{name}.service") for place in PLACES for name in SERVICES)
 
 
 def _kernel_says() -> bool | None:
@@ -48,6 +56,7 @@ def _kernel_says() -> bool | None:
 
 def judge(clock: Clock) -> list[Finding]:
     sync = "sudo timedatectl set-ntp true; the box needs a time server it can reach (/etc/systemd/timesyncd.conf)"
+    sync = sync if clock.service else f"nothing sets it: sudo apt install systemd-timesyncd (or chrony); then {sync}"
     if clock.now is not None and clock.now < RELEASED:
         date = time.strftime("%Y-%m-%d", time.gmtime(clock.now))
         why = "times in the log are wrong, and no download over https is believed"

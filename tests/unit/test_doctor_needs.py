@@ -1,10 +1,11 @@
-"""`edgectl doctor` on units that need what is not there."""
+"""`edgectl doctor` on units that need what is not there, or allow less than the service needs."""
 
 from __future__ import annotations
 
 import boards
 import pytest
 
+from edged.doctor import limits, memory
 from unit.test_doctor_boards import UNIT, of, run
 
 
@@ -60,3 +61,33 @@ OPTIONAL = [
 def test_what_a_unit_does_not_need(pi5, lines):
     pi5.service(f"{UNIT}{lines}\n")
     assert of(run(pi5), "unit-settings").severity == "ok"
+
+
+# ---- limits ----
+
+BIG = memory.Wanted("default", 300 << 20, 400 << 20)
+SMALL = memory.Wanted("small", 100 << 20, 150 << 20)
+
+
+@pytest.mark.parametrize(
+    ("line", "severity"),
+    [
+        ("MemoryMax=100M", "error"),
+        ("MemoryMax=300M", "warning"),  # the smaller profile has room
+        ("MemoryMax=10%", "warning"),
+        ("MemoryHigh=314572800", "warning"),
+        ("LimitAS=200M:infinity", "warning"),
+        ("TasksMax=8", "warning"),
+        ("LimitNOFILE=256:4096", "warning"),
+        *((fine, "") for fine in ("MemoryMax=1G", "MemoryMax=1.5G", "MemoryMax=infinity", "MemoryMax=")),
+        *((fine, "") for fine in ("MemoryMax=80%", "LimitNOFILE=4096", "TasksMax=infinity", "TasksMax=4915")),
+    ],
+)
+def test_limits_below_what_is_needed(line, severity):
+    found = limits.judge([line], [BIG, SMALL], 2 << 30)
+    assert [one.severity for one in found] == [severity] * bool(severity)
+    assert all(one.what.startswith(line.partition(":")[0]) and one.do for one in found)
+
+
+def test_limits_of_a_model_that_is_not_known():
+    assert limits.judge(["MemoryMax=1M"], [], None) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import shutil
 import subprocess
 import time
@@ -11,9 +12,22 @@ import time
 import pytest
 
 from edged import config
-from edged.doctor import access, box, finding, keys, memory, ports, processor, service, unitfiles, units, wallclock
+from edged.doctor import (
+    access,
+    box,
+    finding,
+    keys,
+    memory,
+    ports,
+    processor,
+    service,
+    unitfiles,
+    units,
+    wallclock,
+)
 from edged.doctor.finding import Finding, Severity, worst
 from edged.doctor.processor import Probe, Processor
+from edged.system import asker as who
 
 NEEDS_CC = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
@@ -145,9 +159,9 @@ def test_enabled_before_it_is_disabled():
 
 
 def asker(**fields) -> access.Asker:
-    return access.Asker(
-        **{"name": "pi", "root": False, "socket": "request", "group": "edged", "allowed": False, **fields}
-    )
+    group = fields.get("group", "edged")
+    known = {"name": "pi", "root": False, "socket": "request", "group": group, "allowed": False}
+    return access.Asker(**{**known, "join": f"sudo adduser pi {group}", **fields})
 
 
 def test_the_asking_user():
@@ -178,6 +192,39 @@ def test_keys():
 
 
 # ---- clock --------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_sets_the_clock(tmp_path):
+    """timesyncd is a package of its own in Debian: set-ntp alone fails."""
+    for there, words in ((True, "sudo timedatectl"), (False, "nothing sets it: sudo apt install systemd-timesyncd")):
+        (found,) = wallclock.judge(wallclock.Clock(2e9, False, True, there))
+        assert found.do.startswith(words)
+    card = box.Box(config.load(None), str(tmp_path))
+    assert not wallclock._service(card)
+    (tmp_path / "usr/lib/systemd/system").mkdir(parents=True)
+    (tmp_path / "usr/lib/systemd/system/chrony.service").write_text("")
+    assert wallclock._service(card)
+
+
+def test_a_model_that_may_only_not_be_read():
+    assert memory.judge_room([], 1 << 30, None, hidden=True)[0].severity == "unknown"
+    assert said(memory.judge_room([], 1 << 30, None)) == [
+        ("info", "1,074 MB in all; there is no model to compare it with")
+    ]
+
+
+def test_who_asks_by_name(monkeypatch):
+    """Not by $USER, which may be unset, or another's."""
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    monkeypatch.setenv("USER", "liar")
+    assert who.name() == pwd.getpwuid(os.getuid()).pw_name
+    assert who.join("edged") == f"sudo adduser {who.name()} edged"
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    monkeypatch.setenv("SUDO_UID", str(pwd.getpwnam("daemon").pw_uid))
+    assert who.name() == "daemon"
+    monkeypatch.setattr(os, "getuid", lambda: 4242)
+    assert who.name() == ""
+    assert who.join("edged") == "sudo useradd --uid 4242 NAME; sudo adduser NAME edged"
 
 
 def test_clock():
@@ -275,7 +322,10 @@ def test_unit():
     assert unit(NeedDaemonReload="yes") == [("warning", "the unit file was changed")]
 
 
-GOOD = ["OOMPolicy=continue", "RuntimeDirectoryPreserve=yes", "LimitCORE=0", "TimeoutStopSec=30"]
+GOOD = [
+    *("OOMPolicy=continue", "RuntimeDirectoryPreserve=yes", "LimitCORE=0", "TimeoutStopSec=30"),
+    "Restart=on-failure",
+]
 
 
 @pytest.mark.parametrize(
@@ -283,6 +333,9 @@ GOOD = ["OOMPolicy=continue", "RuntimeDirectoryPreserve=yes", "LimitCORE=0", "Ti
     [
         ("PrivateUsers=yes", "error", "PrivateUsers=yes"),
         ("ProcSubset=pid", "error", "ProcSubset=pid"),
+        ("Restart=no", "warning", "no Restart=on-failure"),
+        ("Restart=", "warning", "no Restart=on-failure"),
+        ("Restart=on-success", "warning", "no Restart=on-failure"),
         ("OOMPolicy=stop", "warning", "no OOMPolicy=continue"),
         ("SystemCallFilter=~@privileged @resources", "warning", "SystemCallFilter=~@resources"),
         ("TimeoutStopSec=15s", "warning", "TimeoutStopSec=15"),

@@ -53,6 +53,13 @@ def callers() -> dict[str, str]:
     return {known.key: known.identity for known in loaded().clients.values()}
 
 
+def test_a_key_that_is_not_there_is_called_by_its_name(home: Path) -> None:
+    for option, name in (([], "server"), (["--next"], "server-next")):
+        makes = " ".join(["edgectl keys server", *option])
+        said = keys("show-public", *option, status=1)
+        assert f"there is no {home}/keys/{name}.key_secret: `{makes}` makes it" in said
+
+
 def test_a_box_and_its_first_client(home: Path, tmp_path: Path) -> None:
     said = keys("server")
     own = secret(home / "keys/server.key_secret")
