@@ -61,7 +61,8 @@ MATTERS: Final = ("DOTPROD", "MATMUL_INT8", "AVX", "AVX2", "FMA", "F16C")
 """Worth another build when they are left unused: the kernels for quantized weights are written for them."""
 
 COMPILE: Final = (
-    "compile the engine on this board: pip install --force-reinstall --no-binary llama-cpp-python llama-cpp-python"
+    "install a release with an engine for every board (docs/wheelhouse.md), or compile it here: "
+    "pip install --force-reinstall --no-binary llama-cpp-python llama-cpp-python"
 )
 CHILD_S: Final = 3.0
 UNFIT: Final = 78
