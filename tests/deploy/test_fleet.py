@@ -262,19 +262,21 @@ def test_rollback(pis: Fleet) -> None:
 
 
 def test_another_model(pis: Fleet, tmp_path: Path, variables: dict[str, Any]) -> None:
+    version = pis.boxes[0].release()
     other = tmp_path / "other.gguf"
     shutil.copy2(MODEL, other)
     pis.write(edged_model_file=str(other))
     pis.run("model.yml")
-    all_well(pis, "0.1.2")
+    all_well(pis, version)
     assert {one.status()["model"]["file"] for one in pis.boxes} == {"other.gguf"}
     pis.run("rollback.yml")
     assert {one.status()["model"]["file"] for one in pis.boxes} == {EMBEDDED_MODEL}
 
 
 def test_keys(pis: Fleet, build: Build, tmp_path: Path, variables: dict[str, Any]) -> None:
+    version = pis.boxes[0].release()
     public = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
-    pis.write(edged_release=str(build("0.1.2")), edged_server_key=True)
+    pis.write(edged_release=str(build(version)), edged_server_key=True)
     pis.write(edged_keys_dir=str(tmp_path), edged_clients={"kitchen": public})
     pis.run("keys.yml")
     keys = {(tmp_path / f"{one.name}.key").read_text() for one in pis.boxes}
@@ -287,14 +289,15 @@ def test_keys(pis: Fleet, build: Build, tmp_path: Path, variables: dict[str, Any
     done = pis.run("keys.yml")
     assert set(done.changed().values()) == {0}, done.said
     pis.run("rollout.yml")  # the key is in force from the restart
-    all_well(pis, "0.1.2")
+    all_well(pis, version)
     pis.write(edged_clients={})
     pis.run("keys.yml", "-e", json.dumps({"edged_revoke": ["kitchen"]}))
     assert "kitchen" not in pis.boxes[0].run("edgectl", "keys", "list").stdout
 
 
 def test_kernel_switches(pis: Fleet, build: Build, variables: dict[str, Any]) -> None:
-    pis.write(edged_release=str(build("0.1.2")), edged_kernel_switches=["cgroup_enable=memory", "psi=1"])
+    version = pis.boxes[0].release()
+    pis.write(edged_release=str(build(version)), edged_kernel_switches=["cgroup_enable=memory", "psi=1"])
     refused = pis.run("site.yml", status=2)
     assert "no cmdline.txt" in refused.said
     for one in pis.boxes:
