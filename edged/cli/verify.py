@@ -33,6 +33,9 @@ EXACT: Final[dict[str, Any]] = {
 }
 """The likeliest token each time, whatever the box's `defaults` say; `logprobs` brings the ids of the tokens."""
 
+PATIENT: Final = client.STARTING | {"busy"}
+"""Right after a restart everybody who waited asks at once."""
+
 
 def _sha256(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str | None:
     """64 hexadecimal digits, in either case."""
@@ -138,7 +141,7 @@ def _ask(session: Session, prompt: str, max_tokens: int, deadline_s: float) -> v
     turns = [{"role": "user", "content": prompt}]
     try:
         with session.connect(session.endpoint) as edged:
-            result = edged.generate(turns, deadline_s=deadline_s, retry=client.STARTING, max_tokens=max_tokens, **EXACT)
+            result = edged.generate(turns, deadline_s=deadline_s, retry=PATIENT, max_tokens=max_tokens, **EXACT)
     except client.ReplyError as error:
         return verdict.Answer(error=error_words(error))
     except client.NoAnswer as error:
