@@ -259,6 +259,9 @@ def test_a_box_that_goes_away_in_mid_wave(pis: Fleet) -> None:
 def test_rollback(pis: Fleet) -> None:
     pis.run("rollback.yml")
     all_well(pis, "0.1.2")
+    again = pis.run("rollback.yml")
+    assert set(again.changed().values()) == {0}, again.said
+    all_well(pis, "0.1.2")
 
 
 def test_another_model(pis: Fleet, tmp_path: Path, variables: dict[str, Any]) -> None:
@@ -278,6 +281,9 @@ def test_keys(pis: Fleet, build: Build, tmp_path: Path, variables: dict[str, Any
     public = "rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7"
     pis.write(edged_release=str(build(version)), edged_server_key=True)
     pis.write(edged_keys_dir=str(tmp_path), edged_clients={"kitchen": public})
+    pis.write(edged_clients={"kitchen": "mistyped"})
+    assert "a public key in edged_clients" in " ".join(pis.run("keys.yml", status=2).said.split())
+    pis.write(edged_clients={"kitchen": public})
     pis.run("keys.yml")
     keys = {(tmp_path / f"{one.name}.key").read_text() for one in pis.boxes}
     assert len(keys) == 3
