@@ -111,6 +111,17 @@ def test_it_waits_for_the_model(unready: Callable[..., Daemon]) -> None:
     assert verify(box, *SCRIPT, "--wait", "30", "--tokens-sha256", TOKENS).returncode == 0
 
 
+def test_a_box_that_is_busy_is_asked_again(unready: Callable[..., Daemon]) -> None:
+    """Everybody who waited for a restart asks at once: no reason to take a good release back."""
+    box = unready(limits={"queue": 2})
+    box.wait_ready()
+    with box.client() as crowd:
+        for n in range(8):
+            crowd.ask(op="generate", prompt="n=60 delay=0.03", id=f"crowd{n}", max_tokens=60)
+        box.wait_status(lambda status: status["queue"]["length"] >= 2, "a full queue")
+        assert verify(box, *SCRIPT, "--tokens-sha256", TOKENS).returncode == 0
+
+
 def test_a_model_that_is_another(unready: Callable[..., Daemon]) -> None:
     box = unready()
     box.settings["model"]["sha256"] = "0" * 64
