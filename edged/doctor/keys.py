@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from edged import places
 from edged.doctor import finding, strangers
-from edged.doctor.box import Box
+from edged.doctor.box import SYSTEM_RUNTIME, Box
 from edged.doctor.finding import Finding
 from edged.doctor.manager import SERVICE
 from edged.keyring import SECRET_SUFFIX, SUFFIX
@@ -127,9 +127,10 @@ def judge(keys: Keys) -> list[Finding]:
 
 
 def where(box: Box) -> tuple[list[str], str, str]:
-    """TCP endpoints; where the secret key and the clients' keys lie."""
+    """TCP endpoints; where the secret key and the clients' keys lie, or would: of a service in the system's places."""
     security = box.config.security
-    path = security.server_key or (places.server_key() if box.here else SERVER_KEY)
-    directory = security.clients_dir or (places.clients_dir() if box.here else CLIENTS)
+    system = not box.here or (box.installed and box.runtime_dir == SYSTEM_RUNTIME)
+    path = security.server_key or (SERVER_KEY if system else places.server_key())
+    directory = security.clients_dir or (CLIENTS if system else places.clients_dir())
     every = [*box.config.request_endpoints, *box.config.stream_endpoints]
     return [end for end in every if end.startswith("tcp://")], path, directory

@@ -99,8 +99,8 @@ def test_without_the_directory_of_keys(pi: Box) -> None:
 def test_a_directory_of_keys_that_is_open(pi: Box) -> None:
     pi.run("chmod", "0777", "/etc/edged/keys", "/opt/edged/releases")
     found = doctor(pi)
-    whats = [one["what"].partition(" ")[0] for one in found["permissions"]]
-    assert whats == ["/etc/edged/keys", "/opt/edged/releases"]
+    named = [one["what"].partition(" ")[0] for one in found["permissions"]]
+    assert named == ["/etc/edged/keys", "/opt/edged/releases"]
     assert [one["what"].partition(" ")[0] for one in found["keys"]] == ["/etc/edged/keys"]
     for one in found["permissions"]:
         do(pi, one["do"])
